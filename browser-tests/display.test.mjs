@@ -45,6 +45,26 @@ test("columns and density of a table are chosen by keyboard, and kept", async ()
   });
 });
 
+test("groups, prices and the accounts of a channel have a choice of columns", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    for (const [path, column] of [["/groups", "Visibility"], ["/pricing", "Source"], ["/channels/chat", "Last 60 minutes"]]) {
+      await page.goto(gateway.base + path);
+      const head = page.locator("table[data-table] th", { hasText: column });
+      await head.waitFor();
+      await page.getByText("Columns", { exact: true }).click();
+      await page.getByLabel(column, { exact: true }).uncheck();
+      await head.waitFor({ state: "hidden" });
+      await checkPage(page, faults, `columns of ${path}`);
+      await page.reload();
+      await page.locator("table[data-table]").waitFor();
+      assert.ok(!(await head.isVisible()), path);
+      await page.getByText("Columns", { exact: true }).click();
+      await page.getByRole("button", { name: "As at first" }).click();
+      await head.waitFor();
+    }
+  });
+});
+
 test("a cell over several columns follows those that are shown", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await page.goto(`${gateway.base}/models?view=table`);

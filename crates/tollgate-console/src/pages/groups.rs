@@ -19,7 +19,7 @@ use super::{
     form::{FormData, FormState},
     format,
     further_faults::with_further_faults,
-    layout::Layout,
+    layout::{Layout, Script},
     locale::Locale,
     models::{ModelCard, SquareDocument, cards},
     operations,
@@ -103,7 +103,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let rows: Vec<GroupRow> = found.items.iter().map(|group| GroupRow::of(t, group, spent.get(&group.name))).collect();
     let count = t.say_count("groups.one", "groups.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let pager = request.pager("/groups", count, found.next.as_deref());
-    PageReply::ok(&GroupsPage { layout: request.layout(t.say("nav.groups")).wide(), t, rows, pager })
+    PageReply::ok(&GroupsPage { layout: request.layout(t.say("nav.groups")).wide().with(Script::Tables), t, rows, pager })
 }
 
 /// Usage of the groups in this UTC month, by name; empty if the database is busy.

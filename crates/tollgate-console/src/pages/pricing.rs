@@ -19,7 +19,7 @@ pub(super) use self::view::model_query;
 use self::view::{PriceRow, PricesObject};
 use super::{
     control::{Pager, Tab},
-    layout::Layout,
+    layout::{Layout, Script},
     locale::Locale,
     operations,
     reply::{PageFailure, PageReply},
@@ -129,7 +129,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     ];
     let count = t.say_count("pricing.one", "pricing.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let template = PricingPage {
-        layout: request.layout(t.say("nav.pricing")).wide(),
+        layout: request.layout(t.say("nav.pricing")).wide().with(Script::Tables),
         t,
         tabs: tabs(&request, Section::Models),
         search: query.value("search").to_owned(),

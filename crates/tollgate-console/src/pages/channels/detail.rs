@@ -205,7 +205,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
     };
     let here = request.url(&path(&name));
     let template = ChannelPage {
-        layout: request.layout(name.clone()).below("/channels", t.say("nav.channels")).with(Script::Stages),
+        layout: request.layout(name.clone()).below("/channels", t.say("nav.channels")).with(Script::Stages).with(Script::Tables),
         t,
         tabs: tabs(request, &name, Section::Overview),
         period: period.picker(t, &here, &request.query),
