@@ -64,7 +64,7 @@ test("the first admin sets a password and finds the console", async () => {
   await screenshot(page, "set-up-models.light");
   await page.getByRole("button", { name: "Serve the chosen" }).click();
   await page.getByRole("button", { name: "Run test" }).click();
-  await page.getByText("Passed").waitFor();
+  await page.locator(".stages").getByText("Passed").waitFor();
   await checkPage(page, faults, "set-up, tested");
   await screenshot(page, "set-up-tested.light");
   await page.getByRole("button", { name: "Go on" }).click();
@@ -311,7 +311,7 @@ test("a broken channel is found and repaired by its messages alone", async () =>
   await page.locator("main button.primary").click();
   await page.waitForURL("**/channels/broken");
   await page.getByRole("button", { name: "Run test" }).click();
-  await page.getByText("Passed").waitFor();
+  await page.locator(".stages").getByText("Passed").waitFor();
   await page.getByRole("button", { name: "Switch off" }).click();
   await page.getByText("The channel is off.").waitFor();
   await context.close();
@@ -322,7 +322,7 @@ test("a channel is tested without JavaScript", async () => {
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/channels/local`);
   await page.getByRole("button", { name: "Run test" }).click();
-  await page.getByText("Passed").waitFor();
+  await page.locator(".stages").getByText("Passed").waitFor();
   await page.getByRole("link", { name: "To local" }).click();
   await page.waitForURL("**/channels/local");
   await context.close();

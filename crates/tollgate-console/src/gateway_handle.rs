@@ -272,7 +272,18 @@ pub struct ExplainRequest {
 pub struct ChannelTest<'a> {
     pub channel: &'a str,
     pub account: Option<&'a str>,
-    pub model: Option<&'a str>,
+    pub model: TestedModel<'a>,
+}
+
+/// The model of a channel test.
+#[derive(Clone, Copy, Debug)]
+pub enum TestedModel<'a> {
+    /// The channel's test model, or the first one that it serves.
+    Usual,
+    /// A served model by its public name.
+    Served(&'a str),
+    /// A model of the provider, which the channel need not serve.
+    OfProvider(&'a str),
 }
 
 /// Receives the progress of a channel test.
@@ -298,6 +309,12 @@ pub struct AccountTestResult {
     pub steps: Vec<TestStep>,
     /// Failure of the step after them.
     pub error: Option<String>,
+    /// Duration of the whole test.
+    pub took_ms: f64,
+    /// From sending the request, which includes connecting, to the first byte of the answer.
+    pub first_byte_ms: Option<f64>,
+    /// Input and output tokens that the provider counted.
+    pub tokens: Option<(u64, u64)>,
 }
 
 /// Result of testing the proxy of a channel.

@@ -44,6 +44,7 @@ pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
     AccountTestResult, CapacityUse, ChannelTest, ChannelTestError, ChannelTestEvent, CheckedSetting, EffectiveSetting,
     ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, SessionTimes, SettingKind, SettingRefusal, TestStep,
+    TestedModel,
 };
 pub use identity::{
     IdentitySettings,

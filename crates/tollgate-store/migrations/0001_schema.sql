@@ -321,6 +321,15 @@ CREATE TABLE account_health (
     passed_at BIGINT
 );
 
+-- How the last test of each account ended. `error` is NULL if it passed.
+CREATE TABLE account_tests (
+    account_id TEXT PRIMARY KEY,
+    tested_at BIGINT NOT NULL,
+    model TEXT NOT NULL,
+    took_ms BIGINT NOT NULL,
+    error TEXT
+);
+
 -- Health in time: states that kept requests away from an account or a channel (`account` is empty), as a node saw them. A state ends by
 -- itself at `until`; `ended_at` is when the next one began, NULL while it lasts.
 CREATE TABLE health_transitions (

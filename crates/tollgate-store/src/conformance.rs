@@ -304,7 +304,8 @@ conformance! {
     health:
         health_is_stored_for_existing_accounts,
         transitions_are_found_by_time_and_subject,
-        old_transitions_are_removed;
+        old_transitions_are_removed,
+        last_test_of_an_account_replaces_the_one_before;
     square:
         traffic_of_offers_matches_the_records,
         traffic_counts_faults_of_upstream_and_gateway_only,

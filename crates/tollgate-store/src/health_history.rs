@@ -1,6 +1,6 @@
-//! Health in time: the stored transitions of accounts and channels, and the nodes that saw them.
+//! Health in time: the stored transitions of accounts and channels, the nodes that saw them, and the last tests of accounts.
 
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
 use async_trait::async_trait;
 use tollgate_core::{AccountId, ChannelId, HealthTransition, Timestamp};
@@ -28,6 +28,33 @@ pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
     /// Removes transitions that ended before a time, nodes that were not seen since then, and the oldest ended transitions in
     /// excess of `max`; at most 10,000 in one call. Returns the number of removed transitions. Repeat until it is 0.
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError>;
+
+    /// Stores how the last tests of these accounts ended. Each replaces an earlier one of its account.
+    async fn save_last_tests(&self, tests: &[(AccountId, LastTest)]) -> Result<(), StoreError>;
+
+    /// The last tests of the accounts whose ids are within this range, ordered by id.
+    async fn last_tests(&self, accounts: RangeInclusive<AccountId>) -> Result<Vec<(AccountId, LastTest)>, StoreError>;
+}
+
+/// Longest stored error of a test, in characters.
+const MAX_TEST_ERROR: usize = 1_000;
+
+/// How the last test of an account ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastTest {
+    pub at: Timestamp,
+    /// Model used for the test.
+    pub model: String,
+    pub took_ms: u64,
+    /// Why it failed; `None`: it passed.
+    pub error: Option<String>,
+}
+
+impl LastTest {
+    /// The error as it is stored.
+    pub(crate) fn stored_error(&self) -> Option<String> {
+        self.error.as_ref().map(|error| error.chars().take(MAX_TEST_ERROR).collect())
+    }
 }
 
 /// Transitions removed in one transaction.

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, OnTestEvent, ProxyTestResult, TestStep,
+    AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, OnTestEvent, ProxyTestResult, TestStep, TestedModel,
 };
-use tollgate_core::{Account, AccountId, Catalog, Channel, CoolingRules, Provider};
+use tollgate_core::{Account, AccountId, Catalog, Channel, CoolingRules, ModelMapping, Provider, Timestamp};
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
     upstream::{
@@ -13,45 +13,83 @@ use tollgate_gateway::{
         client::{ProbeFault, ProbeStep, Trust, list_models, probe, probe_connection},
     },
 };
+use tollgate_store::LastTest;
 
-/// Runs a test, in which no request takes longer than `longest`. `on_pass` receives each account that passed, and the channel's
-/// rules of cooling.
+/// Receives the result of each account, and the channel's rules of cooling.
+type OnTestEnd<'a> = &'a mut (dyn FnMut(AccountId, CoolingRules, &AccountTestResult) + Send);
+
+/// Runs a test, in which no request takes longer than `longest`.
 pub(crate) async fn run(
     catalog: &Catalog,
     test: ChannelTest<'_>,
     (trust, longest): (&Arc<Trust>, Duration),
     on_event: OnTestEvent<'_>,
-    on_pass: &mut (dyn FnMut(AccountId, CoolingRules) + Send),
+    on_end: OnTestEnd<'_>,
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
     let ChannelTest { channel, account, model } = test;
     let (channel, accounts) = accounts(catalog, channel, account)?;
-    let served = |name: &str| channel.spec.serves.iter().find(|serves| serves.model == name);
-    let serves = match model {
-        Some(model) => served(model),
-        // The set one may no longer be served.
-        None => channel.spec.test_model.as_deref().and_then(served).or(channel.spec.serves.first()),
-    };
-    let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model"))?;
+    let tested_model = tested_model(channel, model).ok_or_else(|| ChannelTestError::NotFound("served model"))?;
     let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
     let mut tested = Vec::with_capacity(accounts.len());
     for account in accounts {
-        let mut steps = Vec::new();
+        let begin = clock.instant();
+        let (mut steps, mut first_byte_ms, mut tokens) = (Vec::new(), None, None);
         let mut on_step = |step: ProbeStep, took: Duration| {
+            let took_ms = milliseconds(took);
+            match &step {
+                ProbeStep::FirstByte => first_byte_ms = Some(took_ms),
+                ProbeStep::Usage(Some(usage)) => tokens = Some((usage.prompt_total, usage.completion_total)),
+                ProbeStep::Resolved(_)
+                | ProbeStep::Connected
+                | ProbeStep::Tunnelled(_)
+                | ProbeStep::Secured(_)
+                | ProbeStep::Answered(_)
+                | ProbeStep::Usage(None) => {}
+            }
             let (name, detail) = describe(&step);
-            let step = TestStep { step: name, took_ms: took.as_secs_f64() * 1_000.0, detail };
-            on_event(ChannelTestEvent::Step { account: &account.spec.name, model: &serves.model, step: &step });
+            let step = TestStep { step: name, took_ms, detail };
+            on_event(ChannelTestEvent::Step { account: &account.spec.name, model: &tested_model.model, step: &step });
             steps.push(step);
         };
-        let result = probe(channel, account, serves, (Arc::clone(trust), longest), &clock, &mut on_step).await;
-        if result.is_ok() {
-            on_pass(account.id, channel.spec.cooling_rules());
-        }
-        let error = result.err().map(|fault| text_of(&fault));
-        let result = AccountTestResult { account: account.spec.name.clone(), model: serves.model.clone(), steps, error };
+        let result = probe(channel, account, &tested_model, (Arc::clone(trust), longest), &clock, &mut on_step).await;
+        let result = AccountTestResult {
+            account: account.spec.name.clone(),
+            model: tested_model.model.clone(),
+            steps,
+            error: result.err().map(|fault| text_of(&fault)),
+            took_ms: milliseconds(clock.instant().duration_since(begin)),
+            first_byte_ms,
+            tokens,
+        };
+        on_end(account.id, channel.spec.cooling_rules(), &result);
         on_event(ChannelTestEvent::End(&result));
         tested.push(result);
     }
     Ok(tested)
+}
+
+/// The model that a test asks for; `None`: the channel does not serve it.
+fn tested_model(channel: &Channel, model: TestedModel<'_>) -> Option<ModelMapping> {
+    let served = |name: &str| channel.spec.serves.iter().find(|serves| serves.model == name).cloned();
+    match model {
+        TestedModel::Served(name) => served(name),
+        TestedModel::OfProvider(name) => {
+            Some(ModelMapping { model: name.to_owned(), upstream: name.to_owned(), ..ModelMapping::default() })
+        }
+        // The set one may no longer be served.
+        TestedModel::Usual => channel.spec.test_model.as_deref().and_then(served).or_else(|| channel.spec.serves.first().cloned()),
+    }
+}
+
+fn milliseconds(took: Duration) -> f64 {
+    took.as_secs_f64() * 1_000.0
+}
+
+/// A result as the last test of its account.
+pub(crate) fn last_test(result: &AccountTestResult, at: Timestamp) -> LastTest {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration is not negative, and in range")]
+    let took_ms = result.took_ms.round() as u64;
+    LastTest { at, model: result.model.clone(), took_ms, error: result.error.clone() }
 }
 
 /// Connects through the proxy of a channel to its upstream.
@@ -63,7 +101,7 @@ pub(crate) async fn run_proxy(catalog: &Catalog, channel: &str, trust: &Trust) -
     let mut steps = Vec::new();
     let mut on_step = |step: ProbeStep, took: Duration| {
         let (step, detail) = describe(&step);
-        steps.push(TestStep { step, took_ms: took.as_secs_f64() * 1_000.0, detail });
+        steps.push(TestStep { step, took_ms: milliseconds(took), detail });
     };
     let result = probe_connection(channel, trust, &SystemClock, &mut on_step).await;
     let error = result.err().map(|fault| match (fault, steps.len()) {

@@ -439,13 +439,20 @@ impl GatewayHandle for RunningGateway {
     async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError> {
         // Load the catalog: the snapshot of the gateway may be older than the last change.
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        let mut passed = Vec::new();
-        let mut on_pass = |account, rules| {
-            passed.push(account);
-            self.registry.observe(account, &Observation::TestPassed, rules, self.now());
+        let (mut passed, mut ended) = (Vec::new(), Vec::new());
+        let mut on_end = |account, rules, result: &AccountTestResult| {
+            if result.error.is_none() {
+                passed.push(account);
+                self.registry.observe(account, &Observation::TestPassed, rules, self.now());
+            }
+            ended.push((account, channel_test::last_test(result, self.now())));
         };
-        let tested = channel_test::run(&catalog, test, (&self.shared.trust, self.longest()), on_event, &mut on_pass).await;
+        let tested = channel_test::run(&catalog, test, (&self.shared.trust, self.longest()), on_event, &mut on_end).await;
         self.save_tests(passed).await;
+        if let Err(fault) = self.store.health_history.save_last_tests(&ended).await {
+            self.shared.metrics.store_error("save_last_tests");
+            tracing::warn!(%fault, "how the last tests of accounts ended was not saved");
+        }
         tested
     }
 

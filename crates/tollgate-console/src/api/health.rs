@@ -13,7 +13,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value, json};
 use tollgate_core::{AccountHealth, AccountId, AccountSpec, Availability, ChannelSpec, HealthState, Timestamp};
 use tollgate_store::{
-    AdminScope, RowKind, StoredRow,
+    AdminScope, LastTest, RowKind, StoredRow,
     fields::{Access, Kind, Object},
 };
 
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     api_error::ApiError,
-    gateway_handle::{AccountTestResult, CapacityUse, ChannelTest, ChannelTestError, ChannelTestEvent, TestStep},
+    gateway_handle::{AccountTestResult, CapacityUse, ChannelTest, ChannelTestError, ChannelTestEvent, TestStep, TestedModel},
     response::ApiResponse,
     time::time_value,
 };
@@ -62,6 +62,7 @@ static HEALTH: Object = Object::of(
         read("concurrency", COUNT, "Limit of requests in progress; 0: none."),
         read("rpm", COUNT, "Limit of requests a minute; 0: none."),
         read("tpm", COUNT, "Limit of tokens a minute; 0: none."),
+        read("last_test", Kind::Object(&LAST_TEST), "How its last test ended; null: it was never tested.").or_null(),
     ],
 );
 static CHANNEL_LOAD: Object = Object::of(
@@ -93,6 +94,8 @@ static TEST: Object = Object::of(
     &[
         both("account", NAME, "Only this account, by name or id.").with(Access::WriteOnly),
         both("model", MODEL_NAME, "Model to use; default: the first one the channel serves.").with(Access::WriteOnly),
+        both("upstream_model", MODEL_NAME, "Instead, a model of the provider, which the channel need not serve.")
+            .with(Access::WriteOnly),
     ],
 );
 static UPSTREAM_MODEL: Object = Object::of(
@@ -122,6 +125,25 @@ static TESTED: Object = Object::of(
         read("passed", Kind::Flag, "Whether every step passed. A passed test ends cooling and resting."),
         read("steps", Kind::List { of: &Kind::Object(&STEP), max: 20 }, "Steps that passed."),
         read("error", TEXT, "Failure after them.").or_null(),
+        read("took_ms", Kind::Number { max: 86_400_000 }, "Duration of the whole test in milliseconds."),
+        read(
+            "first_byte_ms",
+            Kind::Number { max: 86_400_000 },
+            "From sending the request, which includes connecting, to the first byte of the answer.",
+        )
+        .or_null(),
+        read("tokens_input", COUNT, "Input tokens that the provider counted.").or_null(),
+        read("tokens_output", COUNT, "Output tokens that it counted.").or_null(),
+    ],
+);
+static LAST_TEST: Object = Object::of(
+    "LastTest",
+    &[
+        read("at", Kind::Time, "When it ended."),
+        read("model", MODEL_NAME, "Model used for the test."),
+        read("passed", Kind::Flag, "Whether every step passed."),
+        read("took_ms", COUNT, "Duration in milliseconds."),
+        read("error", TEXT, "Why it failed.").or_null(),
     ],
 );
 
@@ -186,16 +208,35 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     }
     let accounts =
         accounts.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AccountSpec, StoredRow)>, ApiError>>()?;
+    let tests = last_tests(&context, &accounts).await?;
     let (now, catalog) = (context.now(), context.state.gateway.catalog().await?);
     let show_one = |(spec, row): &(AccountSpec, StoredRow)| {
-        let health = AccountId::parse(&row.id).map(|id| context.state.gateway.health(id)).unwrap_or_default();
+        let id = AccountId::parse(&row.id);
+        let health = id.map(|id| context.state.gateway.health(id)).unwrap_or_default();
         let channel = channels.get(&row.parent).map_or("", String::as_str);
         let mut item = show(channel, row, spec, &health, now);
         item.insert("credential_end".to_owned(), accounts::credential_end(&catalog, row).into());
-        item.extend(limits(spec, AccountId::parse(&row.id).map(|id| context.state.gateway.account_use(id))));
+        item.extend(limits(spec, id.map(|id| context.state.gateway.account_use(id))));
+        item.insert("last_test".to_owned(), id.and_then(|id| tests.get(&id)).map(show_last_test).into());
         Value::Object(item)
     };
     Ok(rows::page(accounts, context.limit(), |(_, row)| row.id.clone(), show_one))
+}
+
+/// The last tests of these accounts, which are ordered by id.
+async fn last_tests(
+    context: &RequestContext,
+    accounts: &[(AccountSpec, StoredRow)],
+) -> Result<HashMap<AccountId, LastTest>, ApiError> {
+    let id = |account: Option<&(AccountSpec, StoredRow)>| account.and_then(|(_, row)| AccountId::parse(&row.id));
+    let (Some(first), Some(last)) = (id(accounts.first()), id(accounts.last())) else { return Ok(HashMap::new()) };
+    let tests = context.with_query_timeout(context.state.store.health_history.last_tests(first..=last)).await?;
+    Ok(tests.into_iter().collect())
+}
+
+fn show_last_test(test: &LastTest) -> Value {
+    let LastTest { at, model, took_ms, error } = test;
+    json!({"at": time_value(*at), "model": model, "passed": error.is_none(), "took_ms": took_ms, "error": error})
 }
 
 /// The load of this node.
@@ -258,7 +299,7 @@ async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if context.query.text("format") == Some("jsonl") {
         return stream_progress(context, channel).await;
     }
-    let test = channel_test(&context, &channel);
+    let test = channel_test(&context, &channel)?;
     let tested = context.state.gateway.test(test, &mut |_| {}).await.map_err(test_error)?;
     let items: Vec<Value> = tested
         .iter()
@@ -285,8 +326,14 @@ async fn end_cooling(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(json!({"accounts": ended})))
 }
 
-fn channel_test<'a>(context: &'a RequestContext, channel: &'a str) -> ChannelTest<'a> {
-    ChannelTest { channel, account: context.body.text("account"), model: context.body.text("model") }
+fn channel_test<'a>(context: &'a RequestContext, channel: &'a str) -> Result<ChannelTest<'a>, ApiError> {
+    let model = match (context.body.text("model"), context.body.text("upstream_model")) {
+        (None, None) => TestedModel::Usual,
+        (Some(served), None) => TestedModel::Served(served),
+        (None, Some(of_provider)) => TestedModel::OfProvider(of_provider),
+        (Some(_), Some(_)) => return Err(ApiError::value("upstream_model", "expected either `model` or `upstream_model`")),
+    };
+    Ok(ChannelTest { channel, account: context.body.text("account"), model })
 }
 
 pub(super) fn test_error(error: ChannelTestError) -> ApiError {
@@ -306,7 +353,12 @@ pub(super) fn show_step(step: &TestStep) -> Value {
 }
 
 fn show_result(tested: &AccountTestResult) -> Value {
-    json!({"account": tested.account, "model": tested.model, "passed": tested.error.is_none(), "error": tested.error})
+    let AccountTestResult { account, model, steps: _, error, took_ms, first_byte_ms, tokens } = tested;
+    json!({
+        "account": account, "model": model, "passed": error.is_none(), "error": error, "took_ms": took_ms,
+        "first_byte_ms": first_byte_ms, "tokens_input": tokens.map(|(input, _)| input),
+        "tokens_output": tokens.map(|(_, output)| output),
+    })
 }
 
 /// One line of a `jsonl` response.
@@ -331,11 +383,16 @@ async fn stream_progress(context: RequestContext, channel: String) -> Result<Api
         let events = Arc::clone(&events);
         move || events.lock().unwrap_or_else(PoisonError::into_inner).pop_front().map(|line: String| Ok(Bytes::from(line)))
     };
+    // Refuses a body that names two models before the answer begins.
+    channel_test(&context, &channel)?;
     let testing = async move {
         let mut on_event = |event: ChannelTestEvent<'_>| {
             events.lock().unwrap_or_else(PoisonError::into_inner).push_back(event_line(event));
         };
-        context.state.gateway.test(channel_test(&context, &channel), &mut on_event).await
+        match channel_test(&context, &channel) {
+            Ok(test) => context.state.gateway.test(test, &mut on_event).await.map_err(test_error),
+            Err(error) => Err(error),
+        }
     };
     let mut testing = Some(Box::pin(testing));
     let mut lines = stream::poll_fn(move |context| {
@@ -347,7 +404,7 @@ async fn stream_progress(context: RequestContext, channel: String) -> Result<Api
             Some(Poll::Pending) => None,
             Some(Poll::Ready(ended)) => {
                 testing = None;
-                ended.err().map(|error| Err(test_error(error)))
+                ended.err().map(Err)
             }
         };
         match (ended.or_else(&pop), &testing) {

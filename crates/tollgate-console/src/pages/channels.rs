@@ -11,6 +11,7 @@ pub(super) mod explain_detail;
 mod filter;
 pub(super) mod form;
 mod history;
+pub(super) mod last_test;
 mod line_diff;
 mod list;
 pub(in crate::pages) mod parameter_edits;

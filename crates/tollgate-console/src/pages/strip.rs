@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::{
+    channels::last_test::LastTestObject,
     format,
     locale::Locale,
     mark::Mark,
@@ -74,6 +75,8 @@ pub(crate) struct HealthObject {
     pub(crate) concurrency: u64,
     pub(crate) rpm: u64,
     pub(crate) tpm: u64,
+    /// `None`: it was never tested.
+    pub(crate) last_test: Option<LastTestObject>,
 }
 
 impl HealthObject {

@@ -1,6 +1,9 @@
 //! The store traits: every query goes to the database with a timeout; keys, catalog and spending fall back to the cache.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::RangeInclusive,
+};
 
 use async_trait::async_trait;
 use tollgate_core::{
@@ -12,7 +15,7 @@ use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
     CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, ExportFailure, ExportStore, ExportedDay, Grouping,
-    HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse,
+    HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastTest, LastUse,
     LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic,
     OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition,
     RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredContents, StoredRow, Summary,
@@ -294,6 +297,14 @@ impl HealthHistoryStore for CachedStore {
 
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.prune_transitions(before, max)).await
+    }
+
+    async fn save_last_tests(&self, tests: &[(AccountId, LastTest)]) -> Result<(), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.save_last_tests(tests)).await
+    }
+
+    async fn last_tests(&self, accounts: RangeInclusive<AccountId>) -> Result<Vec<(AccountId, LastTest)>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.last_tests(accounts)).await
     }
 }
 

@@ -6,7 +6,7 @@ use tollgate_core::{
 };
 
 use super::{actor, put_account, put_channel};
-use crate::{Change, ChangeOrigin, SeenNode, Store, TransitionFilter, TransitionSubject, samples::MIDNIGHT};
+use crate::{Change, ChangeOrigin, LastTest, SeenNode, Store, TransitionFilter, TransitionSubject, samples::MIDNIGHT};
 
 pub(super) async fn health_is_stored_for_existing_accounts(store: &Store) {
     let mut batch = vec![put_channel("main")];
@@ -135,4 +135,26 @@ pub(super) async fn old_transitions_are_removed(store: &Store) {
     let left = history.transitions(&TransitionFilter { limit: 100, ..TransitionFilter::default() }).await.unwrap();
     assert_eq!((left.len(), left[0].transition), (6, rows[19]));
     assert_eq!(left[5].transition.ended_at, None, "one that lasts is never removed");
+}
+
+pub(super) async fn last_test_of_an_account_replaces_the_one_before(store: &Store) {
+    let (_, a, b) = with_accounts(store).await;
+    let history = &store.health_history;
+    let test = |ms: i64, error: Option<String>| LastTest { at: MIDNIGHT.plus_ms(ms), model: "m".to_owned(), took_ms: 812, error };
+    let (passed, failed) = (test(10, None), test(20, Some("status 401: wrong key".to_owned())));
+    let (first, last) = (a.min(b), a.max(b));
+    assert_eq!(history.last_tests(first..=last).await.unwrap(), []);
+    history.save_last_tests(&[(a, passed.clone()), (b, passed.clone())]).await.unwrap();
+    history.save_last_tests(&[(a, failed.clone())]).await.unwrap();
+    // A test of another node that was over before is not the last one.
+    history.save_last_tests(&[(a, test(15, None))]).await.unwrap();
+    history.save_last_tests(&[]).await.unwrap();
+    let mut expected = vec![(a, failed), (b, passed.clone())];
+    expected.sort_by_key(|(account, _)| *account);
+    assert_eq!(history.last_tests(first..=last).await.unwrap(), expected);
+    assert_eq!(history.last_tests(b..=b).await.unwrap(), [(b, passed)]);
+    assert_eq!(history.last_tests(last..=first).await.unwrap(), [], "an empty range");
+    history.save_last_tests(&[(b, test(30, Some("x".repeat(5_000))))]).await.unwrap();
+    let long = history.last_tests(b..=b).await.unwrap();
+    assert_eq!(long[0].1.error.as_deref().map(str::len), Some(1_000), "errors are bounded");
 }

@@ -1,13 +1,13 @@
 //! The [`HealthHistoryStore`] in memory.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use async_trait::async_trait;
 use tollgate_core::{AccountId, ChannelId, HealthTransition, Timestamp};
 
 use super::MemoryStore;
 use crate::{
-    HealthHistoryStore, RecordedTransition, SeenNode, StoreError, TransitionFilter,
+    HealthHistoryStore, LastTest, RecordedTransition, SeenNode, StoreError, TransitionFilter,
     health_history::{PRUNED_AT_ONCE, account_text},
 };
 
@@ -18,6 +18,7 @@ type TransitionKey = (ChannelId, Option<AccountId>, String, Timestamp);
 pub(super) struct MemoryHealthHistory {
     transitions: BTreeMap<TransitionKey, HealthTransition>,
     nodes: BTreeMap<String, Timestamp>,
+    tests: BTreeMap<AccountId, LastTest>,
 }
 
 #[async_trait]
@@ -69,7 +70,7 @@ impl HealthHistoryStore for MemoryStore {
     }
 
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {
-        let MemoryHealthHistory { transitions, nodes } = &mut *self.health_history.lock().await;
+        let MemoryHealthHistory { transitions, nodes, .. } = &mut *self.health_history.lock().await;
         let mut ended: Vec<(Timestamp, TransitionKey)> =
             transitions.iter().filter_map(|(key, row)| Some((row.ended_at?, key.clone()))).collect();
         ended.sort();
@@ -83,5 +84,23 @@ impl HealthHistoryStore for MemoryStore {
         transitions.retain(|(_, _, node, since), row| row.ended_at.is_some() || *since >= before || !is_gone(node));
         nodes.retain(|_, seen| *seen >= before);
         Ok(removed as u64)
+    }
+
+    async fn save_last_tests(&self, tests: &[(AccountId, LastTest)]) -> Result<(), StoreError> {
+        let known = &mut self.health_history.lock().await.tests;
+        for (account, test) in tests {
+            if known.get(account).is_none_or(|before| before.at <= test.at) {
+                known.insert(*account, LastTest { error: test.stored_error(), ..test.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    async fn last_tests(&self, accounts: RangeInclusive<AccountId>) -> Result<Vec<(AccountId, LastTest)>, StoreError> {
+        if accounts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let history = self.health_history.lock().await;
+        Ok(history.tests.range(accounts).map(|(account, test)| (*account, test.clone())).collect())
     }
 }

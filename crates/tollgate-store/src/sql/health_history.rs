@@ -1,17 +1,21 @@
 //! The [`HealthHistoryStore`] of the database.
 
+use std::ops::RangeInclusive;
+
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{AccountId, ChannelId, HealthReason, HealthTransition, ImpairedState, Impairment, Timestamp, TransitionCause};
 
 use super::store::SqlStore;
 use crate::{
-    HealthHistoryStore, RecordedTransition, SeenNode, StoreError, TransitionFilter, TransitionSubject,
+    HealthHistoryStore, LastTest, RecordedTransition, SeenNode, StoreError, TransitionFilter, TransitionSubject,
     health_history::{PRUNED_AT_ONCE, TransitionPosition, account_text},
 };
 
 const RECORD: &str = "record health transitions";
 const READ: &str = "read the history of health";
+const SAVE_TESTS: &str = "save the last tests of accounts";
+const READ_TESTS: &str = "read the last tests of accounts";
 const PRUNE: &str = "remove old health transitions";
 const COLUMNS: &str = "t.channel, t.account, t.node, t.since, t.state, t.reason, t.cause, t.until, t.ended_at";
 const ROWS_AT_ONCE: usize = 50;
@@ -47,6 +51,18 @@ fn recorded(row: &AnyRow) -> Result<RecordedTransition, sqlx::Error> {
         account_name: transition.account.map(|account| account_name.unwrap_or_else(|| account.to_string())),
         transition,
     })
+}
+
+/// An account and its last test; `None` for an id that is none.
+fn last_test(row: &AnyRow) -> Result<Option<(AccountId, LastTest)>, sqlx::Error> {
+    let (account, took_ms): (String, i64) = (row.try_get(0)?, row.try_get(3)?);
+    let test = LastTest {
+        at: Timestamp(row.try_get(1)?),
+        model: row.try_get(2)?,
+        took_ms: u64::try_from(took_ms).unwrap_or(0),
+        error: row.try_get(4)?,
+    };
+    Ok(AccountId::parse(&account).map(|account| (account, test)))
 }
 
 #[async_trait]
@@ -165,5 +181,33 @@ impl HealthHistoryStore for SqlStore {
         }
         self.commit(PRUNE, transaction).await?;
         Ok(removed)
+    }
+
+    async fn save_last_tests(&self, tests: &[(AccountId, LastTest)]) -> Result<(), StoreError> {
+        // Nodes may test at the same time: the later test stays.
+        let sql = "INSERT INTO account_tests (account_id, tested_at, model, took_ms, error) VALUES ($1, $2, $3, $4, $5) \
+                   ON CONFLICT (account_id) DO UPDATE SET tested_at = excluded.tested_at, model = excluded.model, \
+                   took_ms = excluded.took_ms, error = excluded.error WHERE excluded.tested_at >= account_tests.tested_at";
+        if tests.is_empty() {
+            return Ok(());
+        }
+        let mut transaction = self.begin(SAVE_TESTS).await?;
+        for (account, test) in tests {
+            let query = sqlx::query(sql)
+                .bind(account.to_string())
+                .bind(test.at.0)
+                .bind(test.model.clone())
+                .bind(i64::try_from(test.took_ms).unwrap_or(i64::MAX))
+                .bind(test.stored_error());
+            query.execute(&mut *transaction).await.map_err(|error| self.failed(SAVE_TESTS, error))?;
+        }
+        self.commit(SAVE_TESTS, transaction).await
+    }
+
+    async fn last_tests(&self, accounts: RangeInclusive<AccountId>) -> Result<Vec<(AccountId, LastTest)>, StoreError> {
+        let sql = "SELECT account_id, tested_at, model, took_ms, error FROM account_tests \
+                   WHERE account_id >= $1 AND account_id <= $2 ORDER BY account_id";
+        let query = sqlx::query(sql).bind(accounts.start().to_string()).bind(accounts.end().to_string());
+        Ok(self.fetch_as(READ_TESTS, query, last_test).await?.into_iter().flatten().collect())
     }
 }

@@ -209,15 +209,20 @@ impl GatewayHandle for StoppedGateway {
 
     async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        let (mut changed, mut passed) = (Vec::new(), Vec::new());
-        let mut on_pass = |account, rules| {
+        let (mut changed, mut passed, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        let mut on_end = |account, rules, result: &AccountTestResult| {
+            ended.push((account, channel_test::last_test(result, compose::now())));
+            if result.error.is_some() {
+                return;
+            }
             passed.push(account);
             let before = self.health.whole(account);
             let after = observe(&before, &Observation::TestPassed, rules, compose::now());
             changed.extend((after != before).then_some((account, after)));
         };
-        let tested = channel_test::run(&catalog, test, (&self.trust(), self.longest()), on_event, &mut on_pass).await?;
+        let tested = channel_test::run(&catalog, test, (&self.trust(), self.longest()), on_event, &mut on_end).await?;
         self.save(&changed, &passed).await.map_err(ChannelTestError::Store)?;
+        self.store.health_history.save_last_tests(&ended).await.map_err(ChannelTestError::Store)?;
         Ok(tested)
     }
 

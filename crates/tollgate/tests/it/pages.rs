@@ -3,6 +3,7 @@
 mod admin_keys;
 mod attacks;
 mod callers;
+mod channel_models;
 mod channel_selection;
 mod channels;
 mod display;

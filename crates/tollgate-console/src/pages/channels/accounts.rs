@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     credentials,
-    state::{call_of, one, path},
+    last_test::LastTest,
+    state::{call_of, health, one, path},
 };
 use crate::{
     api_error::ApiError,
@@ -38,6 +39,7 @@ struct AccountPage {
     section: ControlSection,
     limits: ControlSection,
     is_of_file: bool,
+    test: Option<LastTest>,
     /// The removal of an account that is in the database.
     danger: Option<Danger>,
 }
@@ -199,6 +201,10 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
 async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountObject>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let channel = one(request).await?;
+    let test = match account {
+        Some(account) => last_test(request, &channel.name, &account.name).await?,
+        None => None,
+    };
     let number = |name, label| form.number(name, label).hint(t.say("keys.unlimited_hint"));
     let credential = match account {
         Some(_) => form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_keep")),
@@ -220,6 +226,7 @@ async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountO
     let template = AccountPage {
         layout: request.layout(title).below("/channels", t.say("nav.channels")).below(path(&channel.name), &channel.name),
         t,
+        test,
         banner: form.banner(),
         back: request.url(&path(&channel.name)),
         action: match account {
@@ -236,6 +243,12 @@ async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountO
         }),
     };
     PageReply::page(form.status(), &template)
+}
+
+async fn last_test(request: &PageRequest, channel: &str, account: &str) -> Result<Option<LastTest>, ApiError> {
+    let known = health(request).await?;
+    let health = known.iter().find(|health| health.channel == channel && health.account == account);
+    Ok(health.and_then(|health| LastTest::of_account(request.t(), health, request.state.gateway.now())))
 }
 
 #[cfg(test)]

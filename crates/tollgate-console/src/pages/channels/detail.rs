@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::{
     Section,
     explain::{Question, RoutingExplanation, answer},
+    last_test::LastTest,
     list::{margin, running_text},
     rates::RateUse,
     state::{ChannelObject, ChannelState, call_of, health, loads, one, path, provider_name},
@@ -70,6 +71,7 @@ struct ChannelPage {
     troubles: Vec<Trouble>,
     figures: Vec<Figure>,
     strip: Option<Strip>,
+    test: Option<LastTest>,
     models: Vec<ModelRow>,
     all_models: Vec<String>,
     model_count: usize,
@@ -149,6 +151,7 @@ struct AccountRow {
     rates: Vec<RateUse>,
     multiplier: String,
     spent: Amount,
+    test: Option<LastTest>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -225,6 +228,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             .collect(),
         figures: figures(request, &period, &state, &sources),
         strip: sources.of_channel.as_ref().map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+        test: LastTest::of_channel(t, &state.accounts, request.state.gateway.now()),
         models: models(request, &period, &state, &sources),
         all_models: all_models(&state.channel),
         model_count: state.channel.serves.len(),
@@ -428,6 +432,7 @@ fn account_rows(request: &PageRequest, state: &ChannelState, sources: &Sources) 
             ),
             multiplier: account.cost_multiplier.as_str().map_or_else(|| account.cost_multiplier.to_string(), str::to_owned),
             spent: money::rounded(t, &money::decimal(spent)),
+            test: health.and_then(|health| LastTest::of_account(t, health, request.state.gateway.now())),
         }
     };
     sources.accounts.iter().map(row).collect()

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::{
     filter::{ChannelChoice, ChannelFilter},
+    last_test::LastTest,
     rates::RateUse,
     state::{ChannelState, provider_name, provider_tone, states},
 };
@@ -69,6 +70,7 @@ struct ChannelRow {
     margin: String,
     is_loss: bool,
     models: String,
+    test: Option<LastTest>,
     groups: String,
     order: String,
 }
@@ -200,6 +202,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
         margin: if sale == 0 { "–".to_owned() } else { margin(sale, cost) },
         is_loss: cost > sale,
         models: state.channel.serves.len().to_string(),
+        test: LastTest::of_channel(t, &state.accounts, request.state.gateway.now()),
         groups: groups_of(state, sources).join(", "),
         order: format!("{} / {}", state.channel.priority, state.channel.weight),
     }
