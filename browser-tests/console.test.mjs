@@ -274,6 +274,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
         ["channel-new", "/channels/new"],
         ["channel-edit", "/channels/local/edit"],
         ["channel-models", "/channels/local/models"],
+        ["channel-test", "/channels/local/test"],
         ["account", "/channels/local/accounts/main"],
         ["account-new", "/channels/local/accounts/new"],
         ["set-up-channel", "/setup/channel"],

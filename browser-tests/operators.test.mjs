@@ -161,6 +161,48 @@ test("several channels are chosen and edited, tested and removed", async () => {
   });
 });
 
+test("several models of a channel are tested, and those that worked are served", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/channels/new`);
+    await page.locator("input[name=provider][value=compatible]").check({ force: true });
+    await page.locator("#name").fill("tested");
+    await page.locator("#base_url").fill(`http://${gateway.provider}/v1`);
+    await page.locator("#credential").fill("a credential");
+    await page.locator("#private_network").check();
+    await page.getByRole("button", { name: "Create channel" }).click();
+    await page.waitForURL("**/channels/tested/models");
+    await page.getByLabel("Name for callers").fill("chat-model");
+    await page.getByRole("button", { name: "Serve it" }).click();
+    await page.goto(`${gateway.base}/channels/tested`);
+    await page.getByRole("link", { name: "Test several models" }).click();
+    await page.getByRole("button", { name: "Fetch from the provider" }).click();
+    await page.getByLabel("All", { exact: true }).check();
+    await page.getByText(/^\d+ chosen$/).waitFor();
+    await checkPage(page, faults, "models to test");
+    await screenshot(page, "test-models.light");
+    await page.getByRole("button", { name: "Test the chosen" }).click();
+    await page.locator("tr.end").waitFor();
+    await checkPage(page, faults, "results of several models");
+    await screenshot(page, "tested-models.light");
+    await page.setViewportSize(VIEWS.phone.viewport);
+    await checkPage(page, faults, "results of several models on a phone");
+    await screenshot(page, "tested-models.phone");
+    await page.setViewportSize(VIEWS.light.viewport);
+    // A served model that is not used is no longer served, once that is saved.
+    await page.locator("input[name=use][value=chat-model]").uncheck();
+    await page.getByRole("button", { name: "Use these" }).click();
+    await page.waitForURL("**/channels/tested/test/use");
+    await page.locator("input[name=remove][value=chat-model]").waitFor();
+    await checkPage(page, faults, "models that would be served");
+    await screenshot(page, "use-models.light");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.waitForURL("**/channels/tested/models");
+    assert.equal(await page.locator("input[name=shown][value=chat-model]").count(), 0);
+    await page.goto(`${gateway.base}/channels`);
+    await page.getByRole("row", { name: /tested/ }).getByText("just now").waitFor();
+  });
+});
+
 test("proxies are set by lines and tested", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/proxies`);

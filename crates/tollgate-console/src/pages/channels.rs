@@ -21,6 +21,8 @@ pub(super) mod served;
 pub(super) mod state;
 mod switch;
 mod test;
+mod test_models;
+mod use_models;
 
 use tollgate_store::AdminScope;
 
@@ -62,7 +64,12 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/channels/{name}/accounts/{account}", OPERATOR, page!(accounts::change)),
     PageRoute::post("/channels/{name}/accounts/{account}/switch", OPERATOR, page!(accounts::turn_on)),
     PageRoute::post("/channels/{name}/accounts/{account}/remove", OPERATOR, page!(accounts::remove)),
+    PageRoute::get("/channels/{name}/test", OPERATOR, page!(test_models::show)),
     PageRoute::post("/channels/{name}/test", OPERATOR, page!(test::run)),
+    PageRoute::post("/channels/{name}/test/fetch", OPERATOR, page!(test_models::fetch)),
+    PageRoute::post("/channels/{name}/test/models", OPERATOR, page!(test_models::run)).takes_bytes(served::MAX_BYTES),
+    PageRoute::post("/channels/{name}/test/use", OPERATOR, page!(use_models::preview)).takes_bytes(served::MAX_BYTES),
+    PageRoute::post("/channels/{name}/test/serve", OPERATOR, page!(use_models::save)).takes_bytes(served::MAX_BYTES),
     PageRoute::post("/channels/{name}/switch", OPERATOR, page!(switch::switch)),
     PageRoute::post("/channels/{name}/end-cooling", OPERATOR, page!(switch::end_cooling)),
     PageRoute::post("/channels/{name}/remove", OPERATOR, page!(switch::remove)),

@@ -28,7 +28,7 @@ pub(in crate::pages) const MAX_BYTES: usize = 512 << 10;
 /// Models whose fields are shown at once; the others are found by their name.
 const MAX_ROWS: usize = 150;
 /// Models of the provider that are shown at once.
-const MAX_LISTED: usize = 400;
+pub(super) const MAX_LISTED: usize = 400;
 
 #[derive(Debug, Template)]
 #[template(path = "channel_models.html")]
@@ -72,9 +72,9 @@ struct Listed {
 }
 
 #[derive(Debug, Deserialize)]
-struct UpstreamModel {
-    id: String,
-    served: bool,
+pub(super) struct UpstreamModel {
+    pub(super) id: String,
+    pub(super) served: bool,
 }
 
 /// Whether the page is a step of the set-up.
@@ -147,11 +147,11 @@ pub(in crate::pages) async fn fetch(request: Arc<PageRequest>) -> Result<PageRep
 /// Serves the chosen models of the provider, or one that was typed.
 pub(in crate::pages) async fn add(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
-    let mut added: Vec<(String, String)> = form.all("pick").map(|name| (name.to_owned(), name.to_owned())).collect();
+    let mut added: Vec<(String, String)> = form.all("pick").map(same_name).collect();
     if let Some(model) = form.filled("model") {
         added.push((model.to_owned(), form.filled("upstream").unwrap_or(model).to_owned()));
     }
-    let saved = match add_models(&request, &added).await {
+    let saved = match add_models(&request, &added, &HashSet::new()).await {
         Ok(()) if form.has("prices") => import_prices(&request, &added).await,
         other => other,
     };
@@ -161,9 +161,16 @@ pub(in crate::pages) async fn add(request: Arc<PageRequest>) -> Result<PageReply
     }
 }
 
-async fn add_models(request: &PageRequest, added: &[(String, String)]) -> Result<(), ApiError> {
+/// A model with the provider's name as its public one.
+pub(super) fn same_name(model: &str) -> (String, String) {
+    (model.to_owned(), model.to_owned())
+}
+
+/// Serves further models, by public name and name at the provider, and no longer the `removed` ones.
+pub(super) async fn add_models(request: &PageRequest, added: &[(String, String)], removed: &HashSet<&str>) -> Result<(), ApiError> {
     let mut serves = serves(request).await?;
-    let known: HashSet<String> = serves.iter().filter_map(|served| Some(served.get("model")?.as_str()?.to_owned())).collect();
+    serves.retain(|served| !removed.contains(model_of(served)));
+    let known: HashSet<String> = serves.iter().map(|served| model_of(served).to_owned()).collect();
     serves.extend(
         added
             .iter()
@@ -174,7 +181,7 @@ async fn add_models(request: &PageRequest, added: &[(String, String)]) -> Result
 }
 
 /// Puts the list prices of the built-in list on these models and their costs here, if it has them. Prices set by hand are kept.
-async fn import_prices(request: &PageRequest, added: &[(String, String)]) -> Result<(), ApiError> {
+pub(super) async fn import_prices(request: &PageRequest, added: &[(String, String)]) -> Result<(), ApiError> {
     #[derive(Deserialize)]
     struct Import {
         rows: Vec<ImportRow>,
@@ -201,6 +208,11 @@ async fn import_prices(request: &PageRequest, added: &[(String, String)]) -> Res
         request.call(operations::IMPORT_PRICES, ApiCall { body: body(Some(apply)), ..ApiCall::default() }).await?;
     }
     Ok(())
+}
+
+/// The public name of an entry of `serves`.
+fn model_of(served: &Value) -> &str {
+    served.get("model").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The channel's field `serves` from the admin API.
@@ -238,7 +250,7 @@ fn changed(form: &FormData, serves: Vec<Value>) -> Vec<Value> {
     let shown: Vec<&str> = form.all("shown").collect();
     let columns = ["upstreams", "input", "output"].map(|column| form.all(column).collect::<Vec<_>>());
     let change = |mut served: Value| {
-        let model = served.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let model = model_of(&served).to_owned();
         if removed.contains(model.as_str()) {
             return None;
         }

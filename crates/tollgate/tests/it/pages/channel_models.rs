@@ -1,12 +1,79 @@
-//! The last tests of channels and accounts.
+//! Tests of several models of a channel, what they change, and the last tests of channels and accounts.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tollgate_testkit::{ScriptedResponse, wait_for};
 
-use super::operators::{make, owner, upstream};
-use crate::admin::Admin;
+use super::{
+    attacks::signed_in,
+    location,
+    operators::{make, owner, upstream},
+};
+use crate::{admin::Admin, identity::make_member};
+
+#[test]
+fn several_models_are_tested_and_those_that_worked_are_served() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    for model in ["one", "two", "three"] {
+        boss.post(&admin.gateway, "/channels/main/models/add", &[("model", model)]);
+    }
+    let page = boss.page(&admin.gateway, "/channels/main/test");
+    assert!(page.contains("name=\"model\" value=\"one\"") && page.contains("Up to 100 models in one run"), "{page}");
+    upstream.enqueue(ScriptedResponse::json(&json!({"data": [{"id": "one"}, {"id": "new"}]})));
+    let listed = boss.post(&admin.gateway, "/channels/main/test/fetch", &[]).text();
+    assert!(listed.contains("name=\"model\" value=\"new\""), "{listed}");
+    assert_eq!(listed.matches("value=\"one\"").count(), 1, "a served model is listed once: {listed}");
+    upstream.enqueue(ScriptedResponse::error(500, &json!({"error": {"message": "out <b>of</b> order"}})));
+    let failed = boss.post(&admin.gateway, "/channels/main/test/fetch", &[]);
+    assert!(failed.status == 422 && failed.text().contains("order") && !failed.text().contains("<b>"), "{}", failed.text());
+
+    // The results are sent in parts, with a form for those that worked.
+    let run = [("model", "one"), ("model", "new"), ("model", "one"), ("account", "main"), ("which", "chosen")];
+    let results = boss.post(&admin.gateway, "/channels/main/test/models", &run).text();
+    assert!(results.contains("2 passed, 0 failed") && results.contains("</html>"), "{results}");
+    for model in ["one", "new"] {
+        assert!(results.contains(&format!("name=\"use\" value=\"{model}\" checked")), "{results}");
+    }
+    upstream.enqueue(ScriptedResponse::error(404, &json!({"error": {"message": "no such model <script>"}})));
+    let results = boss.post(&admin.gateway, "/channels/main/test/models", &[("model", "two"), ("which", "chosen")]).text();
+    assert!(results.contains("0 passed, 1 failed") && results.contains("status 404: no such model"), "{results}");
+    assert!(!results.contains("value=\"two\" checked") && !results.contains("<script>"), "{results}");
+    let results = boss.post(&admin.gateway, "/channels/main/test/models", &[("which", "all")]).text();
+    assert!(results.contains("3 passed, 0 failed"), "{results}");
+    let none = boss.post(&admin.gateway, "/channels/main/test/models", &[("which", "chosen")]);
+    assert!(none.status == 422 && none.text().contains("Choose the models to test first."), "{}", none.text());
+    let built_in = boss.post(&admin.gateway, "/channels/echo/test/models", &[("which", "all")]);
+    assert!(built_in.status == 422 && built_in.text().contains("there is nothing to test"), "{}", built_in.text());
+
+    // What would change is shown before it is saved. A model that was not tested stays.
+    let served = || {
+        let channel = admin.get("/admin/v1/channels/main");
+        channel["serves"].as_array().unwrap().iter().map(|served| served["model"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let results = [("tested", "one"), ("use", "one"), ("tested", "two"), ("tested", "new"), ("use", "new")];
+    let preview = boss.post(&admin.gateway, "/channels/main/test/use", &results).text();
+    assert!(
+        preview.contains("name=\"add\" value=\"new\" checked") && preview.contains("name=\"remove\" value=\"two\" checked"),
+        "{preview}"
+    );
+    assert!(preview.contains("2 of the models it serves stay."), "{preview}");
+    assert_eq!(served(), ["one", "two", "three"], "nothing is saved");
+    let saved = boss.post(&admin.gateway, "/channels/main/test/serve", &[("add", "new"), ("remove", "two"), ("prices", "on")]);
+    assert_eq!(location(&saved), "/channels/main/models");
+    assert_eq!(served(), ["one", "three", "new"]);
+    let same = boss.post(&admin.gateway, "/channels/main/test/use", &[("tested", "one"), ("use", "one")]).text();
+    assert!(same.contains("nothing would change") && !same.contains(">Save<"), "{same}");
+
+    make_member(&admin, "ann", "member");
+    let mut ann = signed_in(&admin, "ann");
+    assert_eq!(ann.get(&admin.gateway, "/channels/main/test").status, 404);
+    for path in ["fetch", "models", "use", "serve"] {
+        assert_eq!(ann.post(&admin.gateway, &format!("/channels/main/test/{path}"), &results).status, 404, "{path}");
+    }
+}
 
 #[test]
 fn last_test_of_an_account_is_kept_and_shown() {
