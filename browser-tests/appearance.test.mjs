@@ -114,8 +114,8 @@ test("channels are filtered, and the form keeps what a spent budget does", async
     await page.waitForURL("**/channels/spare/models");
     await page.goto(`${gateway.base}/channels/spare/edit`);
     await page.getByLabel("Certificates of the upstream").fill("/no/such/file.pem");
-    await page.locator("#budget_amount").fill("5");
-    await page.locator("#budget_action").selectOption("alert");
+    await page.getByRole("textbox", { name: "in all alerts when it is spent" }).fill("5");
+    await page.locator("#budget_day_block").fill("2.5");
     await page.getByRole("button", { name: "Save" }).click();
     if (page.url().endsWith("/edit")) {
       await page.locator("#ca_file[aria-invalid]").waitFor();
@@ -125,7 +125,8 @@ test("channels are filtered, and the form keeps what a spent budget does", async
     }
     await page.waitForURL("**/channels/spare");
     await page.goto(`${gateway.base}/channels/spare/edit`);
-    assert.equal(await page.locator("#budget_action").inputValue(), "alert");
+    assert.equal(await page.locator("#budget_total_alert").inputValue(), "5.00");
+    assert.equal(await page.locator("#budget_day_block").inputValue(), "2.50");
     await page.goto(`${gateway.base}/channels`);
     const all = await page.locator("tbody tr").count();
     await page.getByRole("combobox", { name: "Model" }).selectOption("acme-large");

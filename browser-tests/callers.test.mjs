@@ -192,7 +192,7 @@ test("keys: filter, order, several at once, duplicate", async () => {
   await page.getByText("Limits and budget").click();
   await page.getByLabel("Valid for").selectOption("90 days");
   await page.locator("#count").fill("3");
-  await page.locator("#budget_amount").fill("20");
+  await page.locator("#budget_month_block").fill("20");
   await page.locator("main button.primary").click();
   const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "CSV", exact: true }).click()]);
   assert.equal(download.suggestedFilename(), "keys.csv");

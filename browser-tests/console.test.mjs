@@ -105,7 +105,7 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   await page.keyboard.type("mobile-app");
   await page.getByText("Limits and budget").click();
   await page.locator("#rpm").fill("many");
-  await page.locator("#budget_amount").fill("50");
+  await page.locator("#budget_month_block").fill("50");
   await checkPage(page, faults, "new key");
   await screenshot(page, "key-new.light");
   await page.keyboard.press("Enter");

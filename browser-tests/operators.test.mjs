@@ -27,7 +27,7 @@ test("a group is previewed before it is made", async () => {
     await page.locator("#sale_multiplier").fill("0.8");
     await page.getByText("Limits and budget").click();
     await page.locator("#rpm").fill("600");
-    await page.locator("#budget_amount").fill("250");
+    await page.locator("#budget_month_block").fill("250");
     await page.getByRole("button", { name: "Create group" }).click();
     await page.getByRole("link", { name: "View as this group" }).click();
     await page.getByText("as callers of Studio see it").waitFor();

@@ -9,6 +9,7 @@ pub(crate) mod assets;
 mod audit;
 mod audit_action;
 mod bars;
+mod budgets;
 mod channels;
 mod clients;
 mod control;

@@ -6,6 +6,7 @@ use askama::Template;
 use serde_json::Value;
 
 use super::{
+    budgets::{self, AmountTable},
     form::{FormData, FormState},
     locale::Locale,
     reply::PageFailure,
@@ -46,6 +47,8 @@ pub(crate) enum ControlKind {
     Check(bool),
     /// Suggestions for one line.
     Suggest(Vec<String>),
+    /// Amounts in rows and columns.
+    Amounts(AmountTable),
 }
 
 #[derive(Clone, Debug)]
@@ -187,8 +190,8 @@ impl Control {
         Self { has_focus: true, ..self }
     }
 
-    pub(crate) const fn has_fault(&self) -> bool {
-        self.fault.is_some()
+    pub(crate) fn has_fault(&self) -> bool {
+        self.fault.is_some() || matches!(&self.kind, ControlKind::Amounts(table) if table.has_fault())
     }
 
     const fn has_note(&self) -> bool {
@@ -327,6 +330,7 @@ pub(crate) fn refused(t: Locale, form: &FormData, error: ApiError, places: &[Fau
 }
 
 fn refused_one(t: Locale, form: &FormData, error: ApiError, places: &[FaultPlace]) -> Result<FormState, PageFailure> {
+    let error = budgets::placed(form, error);
     let param = error.param().unwrap_or_default().to_owned();
     let base = param.split(['.', '[']).next().unwrap_or_default();
     let place = |wanted: &str| places.iter().find(|(known, ..)| *known == wanted);
@@ -399,12 +403,12 @@ mod tests {
 
     #[test]
     fn error_is_shown_beside_the_field_of_its_parameter() {
-        let form = FormData::parse(b"budget_amount=much&name=a");
-        let places: &[FaultPlace] = &[("budget", "budget_amount", "amount"), ("name", "name", "")];
-        let state = refused(Locale::EN, &form, ApiError::value("budget.amount", "expected an amount"), places).unwrap();
-        assert!(state.number("budget_amount", "x").has_fault() && state.banner().is_none());
+        let form = FormData::parse(b"hedge=much&name=a");
+        let places: &[FaultPlace] = &[("hedge", "hedge", "amount"), ("name", "name", "")];
+        let state = refused(Locale::EN, &form, ApiError::value("hedge.cost_cap", "expected an amount"), places).unwrap();
+        assert!(state.number("hedge", "x").has_fault() && state.banner().is_none());
         let state = refused(Locale::EN, &form, ApiError::conflict("nothing_left", "No account is left."), places).unwrap();
-        assert!(state.number("budget_amount", "x").fault.is_none() && state.banner().is_some());
+        assert!(state.number("hedge", "x").fault.is_none() && state.banner().is_some());
         assert_eq!(state.text("name", "x").value, "a");
     }
 

@@ -191,7 +191,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
     let form = may_change.then(|| {
         let was_sent = state.has("rpm");
         let state = if was_sent { state.clone() } else { FormState::of(form::values(&key)) };
-        form::section(t, &state, form::Shape { has_several_budgets: key.budgets().len() > 1, ..form::Shape::new(true) })
+        form::section(t, &state, form::Shape::new(true))
     });
     let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets);
     let budgets = budgets.map(|budget| BudgetRow::of(t, budget, request.is_operator())).collect();
@@ -232,7 +232,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
-    let body = form::body(form, form.has("budget_amount"), request.state.gateway.now());
+    let body = form::body(form, request.state.gateway.now());
     let call = || ApiCall { body: body.clone(), ..of_key(&request) };
     let changed = match groups::check_price_limit(form) {
         Ok(()) => request.call(operations::CHANGE_KEY, call()).await.map(|_| ()),

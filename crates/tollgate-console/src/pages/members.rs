@@ -184,7 +184,7 @@ async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 
 fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let mut sections = form::sections(t, state, false);
+    let mut sections = form::sections(t, state);
     let name = state.text("name", t.say("members.name")).hint(t.say("members.name_hint")).max(100).required().focus();
     sections.insert(0, ControlSection::new("", vec![name]));
     let form = FormView::new(request.url("/members/new"), sections, t.say("members.make")).cancel(request.url("/members"));
@@ -266,10 +266,9 @@ async fn member_page(
             // If another form of the page was sent, this one shows the stored values.
             let is_of_form = state.has("role");
             let kept = if is_of_form { state.clone() } else { FormState::of(form::values(member)) };
-            let several = form::has_several_budgets(member);
             let revision = if kept.has("revision") { kept.value("revision").to_owned() } else { member.revision.to_string() };
             template.form = Some(
-                FormView::new(path.clone(), form::sections(t, &kept, several), t.say("form.save")).hidden("revision", revision),
+                FormView::new(path.clone(), form::sections(t, &kept), t.say("form.save")).hidden("revision", revision),
             );
             let about = t.say("members.remove_about").to_owned();
             let words = (t.say("members.remove"), about, t.say("members.remove"));

@@ -20,6 +20,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        budgets,
         control::{Control, ControlSection, limit_or_text, limit_text},
         form::{FormData, FormState},
         layout::Layout,
@@ -94,11 +95,7 @@ fn values(row: &Map<String, Value>) -> FormData {
     pairs.push(("tags", tags.collect::<Vec<_>>().join(", ")));
     let statuses = row.get("pausing_statuses").and_then(Value::as_array).into_iter().flatten();
     pairs.push(("pausing_statuses", statuses.map(Value::to_string).collect::<Vec<_>>().join(", ")));
-    let budget = row.get("budget").map(|budget| budget.as_array().and_then(|list| list.first()).unwrap_or(budget));
-    for (field, member) in [("budget_amount", "amount"), ("budget_window", "window"), ("budget_action", "action")] {
-        let value = budget.and_then(|budget| budget.get(member)).and_then(Value::as_str).unwrap_or_default();
-        pairs.push((field, value.to_owned()));
-    }
+    pairs.extend(budgets::values(row.get("budget").unwrap_or(&Value::Null)));
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
     FormData::of(&pairs)
 }
@@ -157,17 +154,7 @@ fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Map<Str
     body.insert("pausing_statuses".to_owned(), statuses(form.value("pausing_statuses")));
     body.insert("test_model".to_owned(), json!(form.filled("test_model")));
     body.insert("tags".to_owned(), tags(form.value("tags")));
-    // Several budgets are changed with the command line.
-    if before.get("budget").and_then(Value::as_array).is_none_or(|budgets| budgets.len() < 2) {
-        let budget = form.filled("budget_amount").map(|amount| {
-            let word = |field: &str, default: &str| form.filled(field).unwrap_or(default).to_owned();
-            json!({
-                "amount": amount.trim_start_matches('$').replace(',', ""), "window": word("budget_window", "month"),
-                "action": word("budget_action", "block"),
-            })
-        });
-        body.insert("budget".to_owned(), json!(budget));
-    }
+    body.extend(budgets::body(form).map(|budget| ("budget".to_owned(), budget)));
     body
 }
 
@@ -253,8 +240,6 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
     let t = request.t();
     let number = |name, label, hint| form.number(name, label).hint(hint).required();
     let switches = |names: &[&'static str]| names.iter().map(|name| switch(t, form, name)).collect::<Vec<_>>();
-    let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
-    let actions = [("block", t.say("budget.block")), ("alert", t.say("budget.alert"))];
     let mut routing = vec![
         number("priority", t.say("channels.priority"), t.say("channels.priority_hint")),
         number("weight", t.say("channels.weight"), t.say("channels.weight_hint")),
@@ -270,11 +255,7 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
     let limit = |name, label| form.number(name, label).hint(t.say("keys.unlimited_hint"));
     let limits =
         vec![limit("concurrency", t.say("keys.concurrency")), limit("rpm", t.say("keys.rpm")), limit("tpm", t.say("keys.tpm"))];
-    let budget = vec![
-        form.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
-        form.choice("budget_window", t.say("keys.budget_window"), windows),
-        form.choice("budget_action", t.say("keys.budget_action"), actions),
-    ];
+    let budget = vec![budgets::control(t, form)];
     let translation = switches(&["hoist", "server_tools", "pass_user", "fetch_media"]);
     vec![
         connection_section(request, form),
@@ -303,7 +284,9 @@ mod tests {
             "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "tags": ["eu", "batch 2"], "ca_file": "/etc/ca.pem",
             "client_certificate": "PEM", "client_key": "***", "headers": {"x-a": "***"},
             "parameter_edits": [{"action": "clamp", "parameter": "temperature", "max": 1}],
-            "budget": {"amount": "5.00", "window": "day", "action": "block"},
+            "budget": [
+                {"amount": "5.00", "window": "day", "action": "block"}, {"amount": "90.00", "window": "total", "action": "alert"}
+            ],
         });
         row.as_object().unwrap().clone()
     }

@@ -15,6 +15,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        budgets,
         control::{Choice, Control, ControlSection},
         form::{FormData, FormState},
         layout::Layout,
@@ -52,7 +53,6 @@ const FIELDS: &[&str] = &[
     "ca_file",
     "client_certificate",
     "client_key",
-    "budget_amount",
 ];
 /// Providers that can be chosen, in this order.
 const PROVIDERS: [&str; 5] = ["openai", "gemini", "anthropic", "compatible", "echo"];
@@ -285,6 +285,7 @@ pub(in crate::pages) fn refused(t: Locale, form: &FormData, error: ApiError) -> 
 }
 
 fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    let error = budgets::placed(form, error);
     if let Some(text) = parameter_edits::fault(t, &error) {
         return Ok(FormState::worded(form, "parameter_edits", text));
     }
@@ -299,13 +300,13 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "client_certificate" => error.about("client_certificate").because("client_certificate"),
         "client_key" => error.about("client_key").because("client_key"),
         "accounts" => error.about("credential").because("credential"),
-        "budget" => error.about("budget_amount").because("amount"),
         "tags" => error.about("tags").because("tags"),
         "pausing_statuses" => error.about("pausing_statuses").because("statuses"),
         "test_model" => error.about("test_model").because("row_name"),
         "concurrency" | "rpm" | "tpm" => error.because("limit"),
         field if NUMBERS.contains(&field) => error.because("number_range"),
         _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
+        field if budgets::FIELDS.contains(&field) => return FormState::refused_at(t, form, &error, Some(field)),
         _ => error,
     };
     FormState::refused(t, form, &error, FIELDS)
@@ -392,7 +393,7 @@ mod tests {
         for (error, field) in [
             (ApiError::value("accounts[0].credential", "x"), "credential"),
             (ApiError::value("weight", "x"), "weight"),
-            (ApiError::value("budget.amount", "x"), "budget_amount"),
+            (ApiError::value("budget.amount", "x"), "budget_month_block"),
         ] {
             let form = refused(Locale::EN, &FormData::default(), error).unwrap();
             assert!(form.text(field, "x").has_fault(), "{field}");

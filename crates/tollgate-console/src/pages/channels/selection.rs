@@ -43,7 +43,6 @@ const PLACES: &[FaultPlace] = &[
     ("failures_to_cool", "failures_to_cool", "number_range"),
     ("cool_down_s", "cool_down_s", "number_range"),
     ("pausing_statuses", "pausing_statuses", "statuses"),
-    ("budget", "budget_amount", "amount"),
     ("tags", "tags", "tags"),
     ("proxy", "proxy", "proxy"),
     ("concurrency", "channel_concurrency", "number_range"),

@@ -6,6 +6,7 @@ use super::view::GroupObject;
 use crate::{
     api_error::ApiError,
     pages::{
+        budgets,
         control::{self, ControlSection, FaultPlace, decimal, limit_or_text, limit_text, names},
         form::{FormData, FormState},
         locale::Locale,
@@ -32,7 +33,6 @@ const PLACES: &[FaultPlace] = &[
     ("price_limit", "price_limit", "price_limit"),
     ("price_limit_kind", "price_limit", "price_limit_kind"),
     ("hedge", "hedge", "amount"),
-    ("budget", "budget_amount", "amount"),
     ("rpm", "rpm", "limit"),
     ("tpm", "tpm", "limit"),
     ("concurrency", "concurrency", "limit"),
@@ -81,10 +81,9 @@ pub(super) fn values(group: &GroupObject) -> FormData {
     for (name, limit) in [("rpm", group.rpm), ("tpm", group.tpm), ("concurrency", group.concurrency)] {
         put(name, &limit_text(limit));
     }
-    let budget = budgets(&group.budget).into_iter().next().unwrap_or_default();
-    put("budget_amount", budget["amount"].as_str().unwrap_or_default());
-    put("budget_window", budget["window"].as_str().unwrap_or("month"));
-    put("budget_action", budget["action"].as_str().unwrap_or("block"));
+    for (field, amount) in budgets::values(&group.budget) {
+        put(field, &amount);
+    }
     put("routing", &group.routing);
     put("translation", &group.translation);
     put("stream_break", &group.stream_break);
@@ -95,15 +94,6 @@ pub(super) fn values(group: &GroupObject) -> FormData {
     FormData::of_pairs(pairs)
 }
 
-/// A budget by itself, or several.
-fn budgets(value: &Value) -> Vec<Value> {
-    match value.as_array() {
-        Some(entries) => entries.clone(),
-        None if value.is_object() => vec![value.clone()],
-        None => Vec::new(),
-    }
-}
-
 pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>, channels: &[String]) -> Vec<ControlSection> {
     let mut basics = Vec::new();
     if group.is_none() {
@@ -112,7 +102,7 @@ pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>
     let visibility = [("public", t.say("groups.public")), ("private", t.say("groups.private"))];
     basics.push(state.choice("visibility", t.say("groups.visibility"), visibility).hint(t.say("groups.visibility_hint")));
     let mut sections = vec![ControlSection::new("", basics), offered(t, state, channels), prices(t, state)];
-    sections.push(limits(t, state, group));
+    sections.push(limits(t, state));
     sections.push(behaviour(t, state));
     if state.fault("confirm").is_some() || state.has("confirm") {
         let confirm = state.check("confirm", t.say("groups.confirm")).wide();
@@ -156,23 +146,14 @@ fn prices(t: Locale, state: &FormState) -> ControlSection {
     ControlSection::new(t.say("groups.prices"), controls)
 }
 
-fn limits(t: Locale, state: &FormState, group: Option<&GroupObject>) -> ControlSection {
-    let mut controls = vec![
+fn limits(t: Locale, state: &FormState) -> ControlSection {
+    let controls = vec![
         state.number("rpm", t.say("keys.rpm")).hint(t.say("keys.unlimited_hint")),
         state.number("tpm", t.say("keys.tpm")).hint(t.say("keys.unlimited_hint")),
         state.number("concurrency", t.say("keys.concurrency")).hint(t.say("keys.unlimited_hint")),
+        budgets::control(t, state),
     ];
-    let section = if group.is_some_and(|group| budgets(&group.budget).len() > 1) {
-        ControlSection::new(t.say("groups.limits"), controls).about(t.say("groups.several_budgets"))
-    } else {
-        let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
-        let actions = [("block", t.say("budget.block")), ("alert", t.say("budget.alert"))];
-        controls.push(state.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")));
-        controls.push(state.choice("budget_window", t.say("keys.budget_window"), windows));
-        controls.push(state.choice("budget_action", t.say("keys.budget_action"), actions));
-        ControlSection::new(t.say("groups.limits"), controls)
-    };
-    section.folded()
+    ControlSection::new(t.say("groups.limits"), controls).folded()
 }
 
 fn behaviour(t: Locale, state: &FormState) -> ControlSection {
@@ -214,13 +195,7 @@ pub(super) fn body(form: &FormData) -> Map<String, Value> {
     for limit in ["rpm", "tpm", "concurrency"] {
         body.insert(limit.to_owned(), limit_or_text(form, limit));
     }
-    if form.has("budget_amount") {
-        let budget = form.filled("budget_amount").map(|amount| {
-            let word = |field: &str, default: &str| form.filled(field).unwrap_or(default).to_owned();
-            json!({"amount": decimal(amount), "window": word("budget_window", "month"), "action": word("budget_action", "block")})
-        });
-        body.insert("budget".to_owned(), json!(budget));
-    }
+    body.extend(budgets::body(form).map(|budget| ("budget".to_owned(), budget)));
     let hedge = form.filled("hedge").map(|cap| json!({"cost_cap": decimal(cap)}));
     body.insert("hedge".to_owned(), json!(hedge));
     for flag in FLAGS {
@@ -278,12 +253,15 @@ mod tests {
         let form = FormData::parse(
             b"visibility=private&channels=a&channels=b&models=gpt-*%0D%0Acl*&sale_multiplier=1.25\
               &model_multipliers=gpt-*:%200.9%0D%0A%0D%0Aa:free%20:%200&price_limit=ceiling&max_input=%241.5\
-              &max_output=&min_margin=0.2&limit_on=cost&rpm=1,000&tpm=&concurrency=&budget_amount=50&budget_window=day&hedge=1&trace=true",
+              &max_output=&min_margin=0.2&limit_on=cost&rpm=1,000&tpm=&concurrency=&budget_day_block=50&budget_day_alert=40&hedge=1&trace=true",
         );
         let expected = json!({
             "visibility": "private", "channels": ["a", "b"], "models": ["gpt-*", "cl*"], "sale_multiplier": "1.25",
             "model_multipliers": {"gpt-*": "0.9", "a:free": "0"}, "price_limit": {"mode": "ceiling", "on": "cost", "max_input": "1.5"}, "rpm": 1_000, "tpm": 0, "concurrency": 0,
-            "budget": {"amount": "50", "window": "day", "action": "block"}, "hedge": {"cost_cap": "1"},
+            "budget": [
+                {"amount": "50", "window": "day", "action": "block"}, {"amount": "40", "window": "day", "action": "alert"}
+            ],
+            "hedge": {"cost_cap": "1"},
             "never_below_cost": false, "trace": true, "log_contents": false, "self_service": false,
         });
         assert_eq!(Value::Object(body(&form)), expected);

@@ -7,6 +7,7 @@ use super::view::{self, KeyObject};
 use crate::{
     api_error::ApiError,
     pages::{
+        budgets,
         control::{self, Choice, Control, ControlSection, TYPED_NAME, limit_text},
         form::{FormData, FormState},
         groups::{self, PriceLimitObject},
@@ -31,7 +32,6 @@ const FIELDS: &[&str] = &[
     "rpm",
     "tpm",
     "concurrency",
-    "budget_amount",
     "price_limit",
     "max_input",
     "max_output",
@@ -44,8 +44,6 @@ const GROUP: &str = "group";
 /// A period for which a key is valid from now on.
 const VALID_FOR: &str = "valid_for";
 const NEVER: &str = "never";
-const WINDOWS: [&str; 3] = ["month", "day", "total"];
-const ACTIONS: [&str; 2] = ["block", "alert"];
 
 /// Days for which a key may be valid without typing a day.
 const VALID_DAYS: [i64; 4] = [7, 30, 90, 365];
@@ -55,8 +53,6 @@ const MAX_CHECKS: usize = 60;
 /// What the form of a key asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// A key with several budgets is changed with the command line.
-    pub(super) has_several_budgets: bool,
     /// Members can limit only sale prices, because only operators see costs.
     pub(super) is_operator: bool,
     /// The names of groups are typed, in the order in which they are asked. Else they are chosen, see [`group_choice`].
@@ -65,7 +61,7 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) const fn new(is_operator: bool) -> Self {
-        Self { has_several_budgets: false, is_operator, names_groups: true }
+        Self { is_operator, names_groups: true }
     }
 }
 
@@ -129,10 +125,9 @@ pub(in crate::pages) fn expires_at(form: &FormData, now: Timestamp) -> Value {
 
 /// The controls of a key.
 pub(super) fn section(t: Locale, state: &FormState, shape: Shape) -> ControlSection {
-    let Shape { has_several_budgets, is_operator, names_groups } = shape;
+    let Shape { is_operator, names_groups } = shape;
     let text = |name, label, hint| state.text(name, label).hint(hint).max(10_000);
     let number = |name, label| state.number(name, label).hint(t.say("keys.unlimited_hint"));
-    let action = |word: &'static str| (word, if word == "block" { t.say("budget.block") } else { t.say("budget.alert") });
     let groups = names_groups.then(|| text("groups", t.say("keys.groups"), t.say("keys.groups_hint")));
     let mut controls: Vec<Control> = groups.into_iter().chain(expiry(t, state)).collect();
     controls.extend([
@@ -142,20 +137,13 @@ pub(super) fn section(t: Locale, state: &FormState, shape: Shape) -> ControlSect
         number("rpm", t.say("keys.rpm")),
         number("tpm", t.say("keys.tpm")),
         number("concurrency", t.say("keys.concurrency")),
+        budgets::control(t, state),
     ]);
-    if !has_several_budgets {
-        controls.extend([
-            state.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
-            state.choice("budget_window", t.say("keys.budget_window"), WINDOWS.map(|word| (word, view::window(t, word)))),
-            state.choice("budget_action", t.say("keys.budget_action"), ACTIONS.map(action)),
-        ]);
-    }
     controls.extend(more(t, state, is_operator));
     let offered = protocols::of_callers().map(|(protocol, _)| (protocol.as_str(), protocols::label(t, protocol.as_str())));
     controls.push(state.checks("protocols", t.say("keys.protocols"), offered).hint(t.say("keys.protocols_hint")));
     controls.push(text("tags", t.say("keys.tags"), t.say("keys.tags_hint")).wide());
-    let about = has_several_budgets.then(|| t.say("keys.several_budgets").to_owned());
-    ControlSection { about, ..ControlSection::new("", controls) }
+    ControlSection::new("", controls)
 }
 
 /// Rarely used controls.
@@ -188,8 +176,7 @@ fn more(t: Locale, state: &FormState, is_operator: bool) -> Vec<Control> {
 
 /// The initial values of the form of a key.
 pub(super) fn values(key: &KeyObject) -> FormData {
-    let budget = key.budgets().into_iter().next();
-    let (amount, window, action) = budget.map(|budget| (budget.amount, budget.window, budget.action)).unwrap_or_default();
+    let budgets = budgets::values(&key.budget);
     // The day whose end is the key's.
     let expires = key.expires_at.as_deref().and_then(|at| at.get(..10)).unwrap_or_default();
     let limit = key.price_limit.as_ref();
@@ -208,9 +195,6 @@ pub(super) fn values(key: &KeyObject) -> FormData {
         ("rpm", &rpm),
         ("tpm", &tpm),
         ("concurrency", &concurrency),
-        ("budget_amount", &amount),
-        ("budget_window", &window),
-        ("budget_action", &action),
         ("price_limit", limit.map_or("", |limit| &limit.mode)),
         ("limit_on", limit.and_then(|limit| limit.on.as_deref()).unwrap_or("sale")),
         ("max_input", bound(|limit| &limit.max_input)),
@@ -220,12 +204,13 @@ pub(super) fn values(key: &KeyObject) -> FormData {
         ("log_contents", if key.log_contents { "true" } else { "false" }),
         ("tags", &tags),
     ];
+    values.extend(budgets.iter().map(|(field, amount)| (*field, amount.as_str())));
     values.extend(key.protocols.iter().map(|word| ("protocols", word.as_str())));
     FormData::of(&values)
 }
 
 /// The fields as the admin API takes them.
-pub(super) fn body(form: &FormData, with_budget: bool, now: Timestamp) -> Map<String, Value> {
+pub(super) fn body(form: &FormData, now: Timestamp) -> Map<String, Value> {
     let mut body = Map::new();
     for field in ["models", "models_deny", "ip_allow"] {
         body.insert(field.to_owned(), parts(form.value(field)).collect());
@@ -242,14 +227,7 @@ pub(super) fn body(form: &FormData, with_budget: bool, now: Timestamp) -> Map<St
         body.insert(field.to_owned(), control::limit_or_text(form, field));
     }
     body.insert("expires_at".to_owned(), expires_at(form, now));
-    if with_budget {
-        let budget = form.filled("budget_amount").map(|amount| {
-            let amount = amount.trim_start_matches('$').replace(',', "");
-            let word = |field: &str, default: &str| form.filled(field).unwrap_or(default).to_owned();
-            json!({"amount": amount, "window": word("budget_window", "month"), "action": word("budget_action", "block")})
-        });
-        body.insert("budget".to_owned(), json!(budget));
-    }
+    body.extend(budgets::body(form).map(|budget| ("budget".to_owned(), budget)));
     // A form without fields for the price limit leaves it unchanged.
     if form.has("price_limit") {
         body.insert("price_limit".to_owned(), groups::price_limit(form));
@@ -270,6 +248,7 @@ pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<For
 }
 
 fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    let error = budgets::placed(form, error);
     let whole = error.param().unwrap_or_default().to_owned();
     let param = whole.split(['.', '[']).next().unwrap_or_default();
     let (field, reason) = match param {
@@ -291,7 +270,7 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "rpm" => ("rpm", "limit"),
         "tpm" => ("tpm", "limit"),
         "concurrency" => ("concurrency", "limit"),
-        "budget" => ("budget_amount", "amount"),
+        field if budgets::FIELDS.contains(&field) => return FormState::refused_at(t, form, &error, Some(field)),
         "count" if error.reason().is_none() => ("count", "whole_number"),
         _ if error.code() == "already_exists" => ("name", "key_exists"),
         _ => return FormState::refused(t, form, &error, FIELDS),
@@ -332,7 +311,7 @@ mod tests {
         assert_eq!(choices(b"group=fast&group=gone"), copied);
         let many: Vec<(String, String)> = (0..61).map(|number| (number.to_string(), String::new())).collect();
         assert!(group_choice(Locale::EN, &FormState::default(), &many).is_none());
-        assert_eq!(body(&FormData::parse(b"group=a,+b&group=c"), true, NOW)["groups"], json!(["a, b", "c"]));
+        assert_eq!(body(&FormData::parse(b"group=a,+b&group=c"), NOW)["groups"], json!(["a, b", "c"]));
         let error = ApiError::value("groups", "x");
         let state = refused(Locale::EN, &FormData::parse(b"group=a"), error).unwrap();
         assert!(group_choice(Locale::EN, &state, &known()).unwrap().has_fault());
@@ -341,26 +320,26 @@ mod tests {
     #[test]
     fn form_becomes_the_body_of_the_admin_api() {
         let form = FormData::parse(
-            b"groups=a,+b%EF%BC%8Cc&models=&ip_allow=10.0.0.0/8&rpm=1,000&tpm=+&concurrency=4&expires=2030-01-31&budget_amount=%2450&budget_window=day&models_deny=o1-*&protocols=openai&protocols=responses&tags=team%3Dsearch,cost%3Da%3D1,x",
+            b"groups=a,+b%EF%BC%8Cc&models=&ip_allow=10.0.0.0/8&rpm=1,000&tpm=+&concurrency=4&expires=2030-01-31&budget_day_block=%2450&budget_month_block=&models_deny=o1-*&protocols=openai&protocols=responses&tags=team%3Dsearch,cost%3Da%3D1,x",
         );
         let expected = json!({
             "groups": ["a", "b", "c"], "models": [], "models_deny": ["o1-*"], "protocols": ["openai", "responses"],
             "tags": {"team": "search", "cost": "a=1", "x": ""}, "ip_allow": ["10.0.0.0/8"], "rpm": 1_000, "tpm": 0, "concurrency": 4,
             "expires_at": "2030-01-31T23:59:59Z", "budget": {"amount": "50", "window": "day", "action": "block"},
         });
-        assert_eq!(Value::Object(body(&form, true, NOW)), expected);
-        let none = body(&FormData::default(), true, NOW);
-        assert_eq!((&none["expires_at"], &none["budget"], &none["rpm"]), (&Value::Null, &Value::Null, &json!(0)));
-        assert!(!body(&form, false, NOW).contains_key("budget"));
+        assert_eq!(Value::Object(body(&form, NOW)), expected);
+        let none = body(&FormData::default(), NOW);
+        assert_eq!((&none["expires_at"], &none["rpm"]), (&Value::Null, &json!(0)));
+        assert!(!none.contains_key("budget"));
         let more =
             FormData::parse(b"price_limit=ceiling&max_input=2&max_output=&min_margin=0.1&limit_on=cost&signatures_in_ids=false");
-        let more = body(&more, false, NOW);
+        let more = body(&more, NOW);
         assert_eq!(more["price_limit"], json!({"mode": "ceiling", "on": "cost", "max_input": "2"}));
         assert_eq!(more["signatures_in_ids"], json!(false));
         assert!(!none.contains_key("price_limit") && !none.contains_key("signatures_in_ids"));
         for wrong in ["many", "-1", "1.5", "99999999999999999999"] {
             let form = FormData::of(&[("rpm", wrong)]);
-            assert_eq!(body(&form, true, NOW)["rpm"], json!(wrong), "the admin API refuses it");
+            assert_eq!(body(&form, NOW)["rpm"], json!(wrong), "the admin API refuses it");
         }
     }
 
@@ -368,17 +347,19 @@ mod tests {
     fn all_invalid_fields_are_reported_together() {
         let errors = vec![ApiError::value("rpm", "x"), ApiError::value("ip_allow[0]", "x"), ApiError::value("budget.amount", "x")];
         let form = refused(Locale::EN, &FormData::default(), ApiError::first_of(errors).unwrap_err()).unwrap();
-        for field in ["rpm", "ip_allow", "budget_amount"] {
+        for field in ["rpm", "ip_allow", "budget_month_block"] {
             assert!(form.text(field, "x").has_fault(), "{field}");
         }
         assert!(!form.text("tpm", "x").has_fault() && form.banner().is_none());
     }
 
     #[test]
-    fn budget_errors_are_shown_beside_the_amount() {
-        let error = ApiError::value("budget.amount", "expected an amount");
-        let form = refused(Locale::EN, &FormData::default(), error).unwrap();
+    fn each_budget_error_is_shown_beside_its_amount() {
+        let sent = FormData::of(&[("budget_month_alert", "5"), ("budget_day_block", "much"), ("budget_total_block", "-1")]);
+        let errors = [1, 2].map(|number| ApiError::value(&format!("budget[{number}].amount"), "expected an amount"));
+        let form = refused(Locale::EN, &sent, ApiError::first_of(errors.to_vec()).unwrap_err()).unwrap();
         assert!(form.banner().is_none());
-        assert!(form.number("budget_amount", "x").has_fault());
+        let faulty = budgets::FIELDS.map(|field| form.fault(field).is_some());
+        assert_eq!(faulty, [false, false, true, false, true, false]);
     }
 }

@@ -105,7 +105,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let form = &request.form;
     let count = count(form);
     let faults = [count.clone().err(), groups::check_price_limit(form).err()];
-    let mut body = form::body(form, true, request.state.gateway.now());
+    let mut body = form::body(form, request.state.gateway.now());
     if request.is_operator() {
         let own = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.clone()).unwrap_or_default();
         body.insert("member".to_owned(), form.filled("member").map_or(own, str::to_owned).into());

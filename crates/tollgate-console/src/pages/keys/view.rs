@@ -8,6 +8,7 @@ use tollgate_core::Timestamp;
 use tollgate_protocol::Protocol;
 
 use crate::pages::{
+    budgets,
     format::{self, TimeText},
     groups::{PriceLimitObject, price_limit_lines},
     locale::Locale,
@@ -55,16 +56,15 @@ pub(in crate::pages) struct KeyObject {
     pub(in crate::pages) locked_by: Option<String>,
 }
 
-/// A budget of a key: amount, window and action.
+/// A budget of a key: amount and window.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct KeyBudget {
     pub(super) amount: String,
     pub(super) window: String,
-    pub(super) action: String,
 }
 
 impl KeyObject {
-    pub(super) fn budgets(&self) -> Vec<KeyBudget> {
+    fn budgets(&self) -> Vec<KeyBudget> {
         let list = self.budget.as_array().map(Vec::as_slice);
         let entries = list.unwrap_or(std::slice::from_ref(&self.budget));
         entries.iter().filter_map(|entry| KeyBudget::deserialize(entry).ok()).collect()
@@ -337,18 +337,10 @@ impl BudgetRow {
                 t.say_with("home.left", &[("amount", &money::short(t, &budget.left).text)])
             },
             meter: if is_share { meter.without_amounts(t) } else { meter },
-            window: window(t, &budget.window),
-            action: if budget.action == "block" { t.say("budget.block") } else { t.say("budget.alert") },
+            window: budgets::window(t, &budget.window),
+            action: budgets::action(t, &budget.action),
             renews_at: budget.renews_at.as_deref().and_then(|at| format::time(t, at)),
         }
-    }
-}
-
-pub(super) fn window(t: Locale, word: &str) -> &'static str {
-    match word {
-        "day" => t.say("window.day"),
-        "month" => t.say("window.month"),
-        _ => t.say("window.total"),
     }
 }
 

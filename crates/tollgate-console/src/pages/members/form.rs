@@ -1,12 +1,13 @@
 //! The form of a member.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::view::{MemberObject, role};
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, ControlSection, FaultPlace, decimal, limit_or_text, limit_text, names},
+        budgets,
+        control::{self, ControlSection, FaultPlace, limit_or_text, limit_text, names},
         form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
@@ -26,7 +27,6 @@ const PLACES: &[FaultPlace] = &[
     ("rpm", "rpm", "limit"),
     ("tpm", "tpm", "limit"),
     ("concurrency", "concurrency", "limit"),
-    ("budget", "budget_amount", "amount"),
     ("last_admin", "role", "last_admin"),
     ("amount", "amount", "posting"),
     ("note", "note", ""),
@@ -43,43 +43,33 @@ pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<For
 }
 
 pub(super) fn defaults() -> FormData {
-    FormData::of(&[("role", "member"), ("status", "active"), ("billing", "postpaid"), ("budget_window", "month")])
-}
-
-fn first_budget(member: &MemberObject) -> Value {
-    match member.budget.as_array() {
-        Some(entries) => entries.first().cloned().unwrap_or_default(),
-        None => member.budget.clone(),
-    }
-}
-
-pub(super) fn has_several_budgets(member: &MemberObject) -> bool {
-    member.budget.as_array().is_some_and(|entries| entries.len() > 1)
+    FormData::of(&[("role", "member"), ("status", "active"), ("billing", "postpaid")])
 }
 
 /// The initial values of the form.
 pub(super) fn values(member: &MemberObject) -> FormData {
-    let budget = first_budget(member);
-    FormData::of(&[
-        ("role", &member.role),
+    let groups = member.groups.join(", ");
+    let (rpm, tpm, concurrency) = (limit_text(member.rpm), limit_text(member.tpm), limit_text(member.concurrency));
+    let budgets = budgets::values(&member.budget);
+    let mut values = vec![
+        ("role", member.role.as_str()),
         ("status", &member.status),
-        ("groups", &member.groups.join(", ")),
+        ("groups", &groups),
         ("default_group", member.default_group.as_deref().unwrap_or_default()),
         ("billing", &member.billing),
-        ("rpm", &limit_text(member.rpm)),
-        ("tpm", &limit_text(member.tpm)),
-        ("concurrency", &limit_text(member.concurrency)),
-        ("budget_amount", budget["amount"].as_str().unwrap_or_default()),
-        ("budget_window", budget["window"].as_str().unwrap_or("month")),
-        ("budget_action", budget["action"].as_str().unwrap_or("block")),
-    ])
+        ("rpm", &rpm),
+        ("tpm", &tpm),
+        ("concurrency", &concurrency),
+    ];
+    values.extend(budgets.iter().map(|(field, amount)| (*field, amount.as_str())));
+    FormData::of(&values)
 }
 
 pub(super) fn roles(t: Locale) -> [(&'static str, &'static str); 3] {
     ["member", "operator", "admin"].map(|word| (word, role(t, word)))
 }
 
-pub(super) fn sections(t: Locale, state: &FormState, several_budgets: bool) -> Vec<ControlSection> {
+pub(super) fn sections(t: Locale, state: &FormState) -> Vec<ControlSection> {
     let statuses = [("active", t.say("key.active")), ("suspended", t.say("members.suspended"))];
     let billings = [("postpaid", t.say("members.postpaid_about")), ("prepaid", t.say("members.prepaid_about"))];
     let basics = vec![
@@ -89,21 +79,13 @@ pub(super) fn sections(t: Locale, state: &FormState, several_budgets: bool) -> V
         state.text("default_group", t.say("members.default_group")).hint(t.say("members.default_group_hint")).max(100),
         state.choice("billing", t.say("members.billing"), billings),
     ];
-    let mut limits = vec![
+    let limits = vec![
         state.number("rpm", t.say("keys.rpm")).hint(t.say("keys.unlimited_hint")),
         state.number("tpm", t.say("keys.tpm")).hint(t.say("keys.unlimited_hint")),
         state.number("concurrency", t.say("keys.concurrency")).hint(t.say("keys.unlimited_hint")),
+        budgets::control(t, state),
     ];
-    let mut about = t.say("members.limits_about").to_owned();
-    if several_budgets {
-        t.say("members.several_budgets").clone_into(&mut about);
-    } else {
-        let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
-        let actions = [("block", t.say("budget.block")), ("alert", t.say("budget.alert"))];
-        limits.push(state.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")));
-        limits.push(state.choice("budget_window", t.say("keys.budget_window"), windows));
-        limits.push(state.choice("budget_action", t.say("keys.budget_action"), actions));
-    }
+    let about = t.say("members.limits_about");
     vec![ControlSection::new("", basics), ControlSection::new(t.say("groups.limits"), limits).about(about)]
 }
 
@@ -118,28 +100,27 @@ pub(super) fn body(form: &FormData) -> Map<String, Value> {
     for limit in ["rpm", "tpm", "concurrency"] {
         body.insert(limit.to_owned(), limit_or_text(form, limit));
     }
-    if form.has("budget_amount") {
-        let budget = form.filled("budget_amount").map(|amount| {
-            let word = |field: &str, default: &str| form.filled(field).unwrap_or(default).to_owned();
-            json!({"amount": decimal(amount), "window": word("budget_window", "month"), "action": word("budget_action", "block")})
-        });
-        body.insert("budget".to_owned(), json!(budget));
-    }
+    body.extend(budgets::body(form).map(|budget| ("budget".to_owned(), budget)));
     body
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn form_becomes_the_body_of_the_admin_api() {
         let form = FormData::parse(
-            b"role=operator&status=active&billing=prepaid&groups=a,+b&default_group=&rpm=60&tpm=&concurrency=&budget_amount=%2450",
+            b"role=operator&status=active&billing=prepaid&groups=a,+b&default_group=&rpm=60&tpm=&concurrency=&budget_month_block=%2450&budget_day_alert=5",
         );
         let expected = json!({
             "role": "operator", "status": "active", "billing": "prepaid", "groups": ["a", "b"], "default_group": null, "rpm": 60,
-            "tpm": 0, "concurrency": 0, "budget": {"amount": "50", "window": "month", "action": "block"},
+            "tpm": 0, "concurrency": 0,
+            "budget": [
+                {"amount": "50", "window": "month", "action": "block"}, {"amount": "5", "window": "day", "action": "alert"}
+            ],
         });
         assert_eq!(Value::Object(body(&form)), expected);
     }

@@ -92,7 +92,7 @@ fn members_make_keys_where_their_groups_allow_it() {
         let refused = ann.post(&admin.gateway, "/keys/new", &[("name", "mine"), ("groups", group)]);
         assert_eq!(refused.status, status, "{group}: {}", refused.text());
     }
-    let made = ann.post(&admin.gateway, "/keys/new", &[("name", "mine"), ("member", "eve"), ("budget_amount", "2")]);
+    let made = ann.post(&admin.gateway, "/keys/new", &[("name", "mine"), ("member", "eve"), ("budget_month_block", "2")]);
     assert!(made.status == 200 && made.text().contains("The key is ready"), "{}", made.text());
     let keys = admin.get("/admin/v1/keys?name=mine");
     assert_eq!((&keys["items"][0]["member"], &keys["items"][1]), (&json!("ann"), &Value::Null), "never of another member");

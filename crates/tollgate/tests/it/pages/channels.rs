@@ -170,7 +170,7 @@ fn every_fault_of_a_channel_is_named_at_once_with_the_numbers_that_are_possible(
         ("cool_down_s", "301"),
         ("pausing_statuses", "402, 404"),
         ("parameter_edits", "drop seed\nforce messages []"),
-        ("budget_amount", "much"),
+        ("budget_day_block", "much"),
         ("client_certificate", "PEM"),
         ("client_key", ""),
     ];
@@ -191,7 +191,7 @@ fn every_fault_of_a_channel_is_named_at_once_with_the_numbers_that_are_possible(
         ("cool_down_s", "Enter a whole number from 1 to 300."),
         ("pausing_statuses", "Enter statuses of 401 to 599"),
         ("parameter_edits", "Edit 2: this parameter cannot be edited"),
-        ("budget_amount", "Enter an amount in USD"),
+        ("budget_day_block", "Enter an amount in USD"),
         ("client_certificate", ""),
     ] {
         let (_, rest) = page.split_once(&format!("id=\"{field}-note\"")).unwrap();

@@ -16,7 +16,7 @@ const FORM: [(&str, &str); 8] = [
     ("routing", "weighted"),
     ("translation", "lenient"),
     ("stream_break", "provider_usage"),
-    ("budget_amount", ""),
+    ("budget_day_block", ""),
 ];
 
 fn with<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -44,7 +44,7 @@ fn group_is_created_changed_and_removed() {
     let mut op = signed_in(&admin, "op");
     assert!(op.page(&admin.gateway, "/groups/new").contains("name=\"price_limit\""));
     let own = ("model_multipliers", "echo: 2\r\n\r\ngpt-*: 0.9");
-    let fields = with(&[("name", "team"), ("rpm", "60"), ("budget_amount", "$5"), ("budget_window", "day"), own]);
+    let fields = with(&[("name", "team"), ("rpm", "60"), ("budget_day_block", "$5"), own]);
     let offers = op.post(&admin.gateway, "/groups/new/offers", &fields).text();
     assert!(offers.contains("1 model would be offered.") && offers.contains("<code>echo</code>"), "{offers}");
     assert!(offers.contains("value=\"team\"") && offers.contains("value=\"60\""), "what was typed stays: {offers}");
@@ -98,7 +98,7 @@ fn group_errors_are_shown_beside_their_field() {
         ("model_multipliers", "*: 2", "For all models set the multiplier"),
         ("rpm", "many", "Enter a whole number"),
         ("models", "a\tb", "Enter names or patterns"),
-        ("budget_amount", "much", "Enter an amount in USD"),
+        ("budget_total_alert", "much", "Enter an amount in USD"),
         ("hedge", "-1", "Enter an amount in USD"),
     ] {
         let sent = with(&[("name", "team"), (field, value)]);

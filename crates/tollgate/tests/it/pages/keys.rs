@@ -33,15 +33,14 @@ fn key_is_created_changed_rotated_and_revoked() {
     make_member(&admin, "op", "operator");
     make_member(&admin, "ann", "member");
     let mut op = signed_in(&admin, "op");
-    assert!(op.page(&admin.gateway, "/keys/new").contains("name=\"budget_amount\""));
+    assert!(op.page(&admin.gateway, "/keys/new").contains("name=\"budget_month_block\""));
     let fields = [
         ("name", "ci"),
         ("member", "ann"),
         ("groups", "default"),
         ("rpm", "60"),
-        ("budget_amount", "$5"),
-        ("budget_window", "month"),
-        ("budget_action", "block"),
+        ("budget_month_block", "$5"),
+        ("budget_month_alert", "4"),
     ];
     let made = op.post(&admin.gateway, "/keys/new", &fields);
     assert_eq!(made.status, 200, "{}", made.text());
@@ -49,16 +48,20 @@ fn key_is_created_changed_rotated_and_revoked() {
     assert!(made.text().contains("from openai import OpenAI") && made.text().contains("GOOGLE_GEMINI_BASE_URL"));
     let may = allowance(&admin, &key).json();
     assert_eq!((&may["limits"]["rpm"], &may["budgets"][0]["amount"], &may["member"]), (&json!(60), &json!("5.00"), &json!("ann")));
+    let budget = |amount: &str, action: &str| json!({"amount": amount, "window": "month", "action": action});
+    let stored = admin.get(&format!("/admin/v1/keys/{id}"));
+    assert_eq!(stored["budget"], json!([budget("5.00", "block"), budget("4.00", "alert")]));
     let path = format!("/keys/{id}");
     let page = op.page(&admin.gateway, &path);
     assert!(!page.contains(&key) && page.contains("$5.00") && page.contains("value=\"60\""), "{page}");
+    assert!(page.contains("value=\"5.00\"") && page.contains("value=\"4.00\""), "{page}");
     assert!(op.page(&admin.gateway, "/keys?member=ann").contains(&path));
     assert!(op.page(&admin.gateway, "/keys?member=unknown").contains("No key matches."));
 
     let twice = op.post(&admin.gateway, "/keys/new", &fields).text();
     assert!(twice.contains("The member has a key of this name.") && twice.contains("value=\"ci\""), "{twice}");
 
-    assert_eq!(location(&op.post(&admin.gateway, &path, &[("groups", "default"), ("rpm", ""), ("budget_amount", "")])), path);
+    assert_eq!(location(&op.post(&admin.gateway, &path, &[("groups", "default"), ("rpm", ""), ("budget_month_block", "")])), path);
     wait_for("the change is known", Duration::from_secs(30), || {
         let may = allowance(&admin, &key).json();
         may["limits"]["rpm"].is_null() && may["budgets"] == json!([])
@@ -107,8 +110,8 @@ fn errors_are_shown_beside_their_field_and_typed_values_are_kept() {
         ("ip_allow", "here", "Enter addresses or networks"),
         ("expires", "2001-01-01", "Enter a day that is not over."),
         ("expires", "soon", "Enter a day that is not over."),
-        ("budget_amount", "much", "Enter an amount in USD"),
-        ("budget_amount", "-1", "Enter an amount in USD"),
+        ("budget_month_block", "much", "Enter an amount in USD"),
+        ("budget_day_alert", "-1", "Enter an amount in USD"),
     ] {
         let fields: Vec<(&str, &str)> = [("name", "ci"), ("rpm", "7")].into_iter().filter(|(known, _)| *known != field).collect();
         let answer = op.post(&admin.gateway, "/keys/new", &[fields, vec![(field, value)]].concat());
@@ -118,7 +121,7 @@ fn errors_are_shown_beside_their_field_and_typed_values_are_kept() {
         assert!(before.rsplit("<input").next().unwrap().contains(&format!("name=\"{field}\"")), "{field}: {page}");
         assert!(field == "rpm" || page.contains("value=\"7\""), "{page}");
     }
-    let several = [("name", "ci"), ("rpm", "many"), ("ip_allow", "here"), ("expires", "soon"), ("budget_amount", "much")];
+    let several = [("name", "ci"), ("rpm", "many"), ("ip_allow", "here"), ("expires", "soon"), ("budget_total_block", "much")];
     let page = op.post(&admin.gateway, "/keys/new", &several).text();
     for says in ["Enter a whole number", "Enter addresses or networks", "Enter a day that is not over.", "Enter an amount in USD"] {
         assert_eq!(page.matches(says).count(), 1, "{says}: {page}");

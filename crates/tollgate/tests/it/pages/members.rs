@@ -18,7 +18,8 @@ const FORM: [(&str, &str); 9] = [
     ("rpm", ""),
     ("tpm", ""),
     ("concurrency", ""),
-    ("budget_amount", "5"),
+    ("budget_month_block", "5"),
+    ("budget_day_alert", "$1"),
 ];
 
 /// The value of a hidden field of the form that is sent there.
@@ -35,8 +36,12 @@ fn member_is_topped_up_once_and_gets_a_password_link() {
     let mut root = signed_in(&admin, "root");
     let path = location(&root.post(&admin.gateway, "/members/new", &[&FORM[..], &[("name", "ann")]].concat())).to_owned();
     let member = admin.get("/admin/v1/members/ann");
-    assert_eq!((&member["billing"], &member["budget"]["amount"]), (&json!("prepaid"), &json!("5.00")));
+    let budgets = json!([
+        {"amount": "5.00", "window": "month", "action": "block"}, {"amount": "1.00", "window": "day", "action": "alert"}
+    ]);
+    assert_eq!((&member["billing"], &member["budget"]), (&json!("prepaid"), &budgets));
     let page = root.page(&admin.gateway, &path);
+    assert!(page.contains("value=\"5.00\"") && page.contains("value=\"1.00\""), "{page}");
     let ledger = format!("{path}/ledger");
     let key = hidden(&page, &ledger, "money_key");
     let posting = [("money_kind", "top_up"), ("amount", "$12.50"), ("note", "invoice 7"), ("money_key", key.as_str())];

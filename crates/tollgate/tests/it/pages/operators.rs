@@ -79,8 +79,7 @@ fn edit(admin: &Admin, boss: &mut Person, upstream: &Upstream) {
         ("private_network", "on".to_owned()),
         ("cooling", "on".to_owned()),
         ("headers", "x-one: 1".to_owned()),
-        ("budget_amount", "$5".to_owned()),
-        ("budget_window", "day".to_owned()),
+        ("budget_day_block", "$5".to_owned()),
         ("groups", "default".to_owned()),
     ];
     let edit: Vec<(&str, &str)> = edit.iter().map(|(name, value)| (*name, value.as_str())).collect();

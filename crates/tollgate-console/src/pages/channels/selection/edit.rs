@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{PLACES, Selection, page, send};
 use crate::{
     api_error::ApiError,
     pages::{
+        budgets,
         channels::form::{NUMBERS, number_or_text, statuses, statuses_control, tags, tags_control},
         control::{self, Control, ControlSection, FormView, decimal},
         form::{FormData, FormState},
@@ -54,10 +55,7 @@ fn body(form: &FormData, is_admin: bool) -> Map<String, Value> {
     }
     body.extend(form.filled("pausing_statuses").map(|text| ("pausing_statuses".to_owned(), statuses(text))));
     body.extend(form.filled("tags").map(|text| ("tags".to_owned(), tags(text))));
-    if let Some(amount) = form.filled("budget_amount") {
-        let window = form.filled("budget_window").unwrap_or("month");
-        body.insert("budget".to_owned(), json!({"amount": decimal(amount), "window": window, "action": "block"}));
-    }
+    body.extend(budgets::filled_body(form).map(|budget| ("budget".to_owned(), budget)));
     if is_admin {
         body.extend(form.filled("proxy").map(|proxy| ("proxy".to_owned(), proxy.into())));
     }
@@ -91,7 +89,6 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
     let switch = |name, label| {
         state.choice(name, label, [("", t.say("selection.keep")), ("true", t.say("codes.on")), ("false", t.say("codes.off"))])
     };
-    let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
     let mut routing: Vec<Control> = vec![
         state.number("priority", t.say("channels.priority")).hint(t.say("channels.priority_hint")),
         state.number("weight", t.say("channels.weight")).hint(t.say("channels.weight_hint")),
@@ -128,10 +125,7 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
         state.number("channel_tpm", t.say("keys.tpm")),
         state.number("channel_concurrency", t.say("keys.concurrency")),
     ];
-    let budget = vec![
-        state.number("budget_amount", t.say("keys.budget")),
-        state.choice("budget_window", t.say("keys.budget_window"), windows),
-    ];
+    let budget = vec![Control { hint: None, ..budgets::control(t, state) }];
     vec![
         ControlSection::new(t.say("channels.routing"), routing).about(t.say("selection.edit_about")),
         ControlSection::new(t.say("channels.health"), health),
@@ -144,18 +138,23 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn only_filled_fields_are_sent() {
         let form = FormData::parse(
-            b"priority=&weight=+3+&cooling=&retry_uncertain=false&budget_amount=&budget_window=day&rpm=1,000&channel_rpm=2,000&cost_multiplier=&proxy=http://p:1&tags=eu,+us",
+            b"priority=&weight=+3+&cooling=&retry_uncertain=false&budget_month_block=&budget_day_block=5&budget_day_alert=4&rpm=1,000&channel_rpm=2,000&cost_multiplier=&proxy=http://p:1&tags=eu,+us",
         );
-        let expected =
-            json!({"weight": 3, "retry_uncertain": false, "tags": ["eu", "us"], "rpm": 2_000, "account": {"rpm": 1_000}});
+        let budget = |amount: &str, action: &str| json!({"amount": amount, "window": "day", "action": action});
+        let expected = json!({
+            "weight": 3, "retry_uncertain": false, "tags": ["eu", "us"], "rpm": 2_000, "account": {"rpm": 1_000},
+            "budget": [budget("5", "block"), budget("4", "alert")],
+        });
         assert_eq!(Value::Object(body(&form, false)), expected);
         assert_eq!(body(&form, true)["proxy"], "http://p:1");
-        assert!(body(&FormData::parse(b"budget_window=day&priority=+"), true).is_empty());
+        assert!(body(&FormData::parse(b"budget_day_block=&priority=+"), true).is_empty());
         assert_eq!(
             body(&FormData::parse(b"rpm=x&weight=y"), true),
             json!({"weight": "y", "account": {"rpm": "x"}}).as_object().unwrap().clone()
