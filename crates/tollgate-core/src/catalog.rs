@@ -144,6 +144,8 @@ pub struct Group {
     pub id: GroupId,
     /// Name; unique.
     pub name: String,
+    /// What callers read where they choose a group.
+    pub description: Option<String>,
     /// Where the row is managed.
     pub owner: Owner,
     /// Every member may use public groups; private ones are granted.
@@ -181,6 +183,7 @@ impl Group {
         Self {
             id,
             name: name.to_owned(),
+            description: None,
             owner: Owner::Database,
             visibility: Visibility::Public,
             channels,

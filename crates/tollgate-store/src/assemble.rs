@@ -67,6 +67,7 @@ fn group(row: &CatalogRow, channels: &HashMap<&str, ChannelId>) -> Result<Group,
     Ok(Group {
         id: id!(GroupId, row, &row.id)?,
         name: spec.name,
+        description: spec.description,
         owner: row.owner,
         visibility: spec.visibility,
         channels: spec.channels.iter().filter_map(|name| channels.get(name.as_str()).copied()).collect(),

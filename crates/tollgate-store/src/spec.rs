@@ -27,6 +27,8 @@ pub const fn provider_defaults(provider: Provider) -> (Protocol, &'static str) {
 #[serde(default)]
 pub struct GroupSpec {
     pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     pub visibility: Visibility,
     pub channels: Vec<String>,
     pub models: Vec<Glob>,

@@ -55,6 +55,8 @@ pub(crate) enum ControlKind {
 pub(crate) struct Choice {
     pub(crate) value: String,
     pub(crate) label: String,
+    /// What it is, below the label of a check.
+    pub(crate) about: Option<String>,
     pub(crate) is_chosen: bool,
 }
 
@@ -133,7 +135,7 @@ impl FormState {
         let chosen = self.value(&name).to_owned();
         let choices = choices.into_iter().map(|(value, label)| {
             let value = value.into();
-            Choice { is_chosen: value == chosen, value, label: label.into() }
+            Choice { is_chosen: value == chosen, value, label: label.into(), about: None }
         });
         let kind = ControlKind::Choice(choices.collect());
         self.control(name, label, kind)
@@ -148,7 +150,7 @@ impl FormState {
     ) -> Control {
         let choices = choices.into_iter().map(|(value, label)| {
             let value = value.into();
-            Choice { is_chosen: self.all(name).any(|sent| sent == value), value, label: label.into() }
+            Choice { is_chosen: self.all(name).any(|sent| sent == value), value, label: label.into(), about: None }
         });
         self.chosen(name, label, choices.collect())
     }

@@ -143,6 +143,7 @@ fn of_model(t: Locale, field: &str) -> Option<&'static str> {
 
 fn of_group(t: Locale, field: &str) -> Option<&'static str> {
     Some(match field {
+        "description" => t.say("groups.description"),
         "visibility" => t.say("groups.visibility"),
         "channels" => t.say("groups.channels"),
         "sale_multiplier" => t.say("groups.multiplier"),

@@ -47,6 +47,8 @@ struct ModelsPage {
     facets: Vec<Facet>,
     cards: Vec<ModelCard>,
     count: String,
+    /// What the chosen group is for.
+    about_group: Option<String>,
     is_cut: bool,
     is_empty: bool,
 }
@@ -62,6 +64,7 @@ struct ModelsPart {
     facets: Vec<Facet>,
     cards: Vec<ModelCard>,
     count: String,
+    about_group: Option<String>,
     is_cut: bool,
     is_empty: bool,
 }
@@ -138,7 +141,9 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let mut filter = SquareFilter::of(&request.query, unit);
     let document = document_for(&request, None, None).await?;
     let known = Capabilities::of(&document);
-    let group = document.groups.iter().find(|group| group.name == filter.group).map(|group| group.name.clone());
+    let chosen = document.groups.iter().find(|group| group.name == filter.group);
+    let group = chosen.map(|group| group.name.clone());
+    let about_group = chosen.and_then(|group| group.description.clone());
     filter.group = group.clone().unwrap_or_default();
     let all: Vec<&SquareEntry> =
         document.data.iter().filter(|model| group.as_deref().is_none_or(|group| model.offer(Some(group)).is_some())).collect();
@@ -152,7 +157,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let link = |unit| request.url(&format!("/models?{}", filter.query_of_unit(unit)));
     let units = UnitChoice::all(t, unit, link);
     if request.wants_part() {
-        let part = ModelsPart { layout, t, filter, units, facets, cards, count, is_cut, is_empty };
+        let part = ModelsPart { layout, t, filter, units, facets, cards, count, about_group, is_cut, is_empty };
         return PageReply::ok(&part);
     }
     let choice = |group: &document::SquareGroup| GroupChoice {
@@ -162,7 +167,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     };
     let groups = document.groups.iter().map(choice).collect();
     let sorts = filter.sorts(t);
-    let template = ModelsPage { layout, t, filter, units, groups, sorts, facets, cards, count, is_cut, is_empty };
+    let template = ModelsPage { layout, t, filter, units, groups, sorts, facets, cards, count, about_group, is_cut, is_empty };
     let reply = PageReply::ok(&template)?;
     Ok(if request.query.has("unit") { reply.header("set-cookie", &unit.keep()) } else { reply })
 }
@@ -184,7 +189,7 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         units: UnitChoice::all(t, unit, |unit| format!("?unit={}", unit.word())),
         card,
         facts: ModelFacts::of(t, model),
-        offers: model.groups.iter().map(|row| OfferRow::of((t, unit), row, row.group == offer.group)).collect(),
+        offers: model.groups.iter().map(|row| OfferRow::of((t, unit), &document, row, row.group == offer.group)).collect(),
         day: availability(t, &offer.day),
         week: availability(t, &offer.week),
         month: availability(t, &offer.month),

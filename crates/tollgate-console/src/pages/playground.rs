@@ -78,6 +78,7 @@ impl ProtocolChoice {
 #[derive(Debug, Deserialize)]
 pub(super) struct OwnGroup {
     pub(super) name: String,
+    pub(super) description: Option<String>,
     multiplier: String,
     multiplier_varies: bool,
     pub(super) self_service: bool,

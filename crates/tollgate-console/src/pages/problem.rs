@@ -185,6 +185,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "limit" => t.say("problem.limit"),
         "margin" => t.say("problem.margin"),
         "member_needed" => t.say("problem.member_needed"),
+        "group_description" => t.say("problem.group_description"),
         "model_factors" => t.say("problem.model_factors"),
         "key_tags" => t.say("problem.key_tags"),
         "model_pattern" => t.say("problem.model_pattern"),

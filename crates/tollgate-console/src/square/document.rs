@@ -123,6 +123,7 @@ static GROUP: Object = Object::of(
     "SquareGroup",
     &[
         read("name", NAME, "Group name."),
+        read("description", TEXT, "What the group is for, in its operator's words.").or_null(),
         read("multiplier", Kind::Factor { max: i64::MAX }, "Factor on prices of models that have none of their own."),
         read("multiplier_varies", Kind::Flag, "Whether some of the models have a factor of their own."),
     ],
@@ -173,6 +174,7 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct GroupEntry<'a> {
     name: &'a str,
+    description: Option<&'a str>,
     multiplier: String,
     multiplier_varies: bool,
 }
@@ -301,6 +303,7 @@ fn write(snapshot: &SquareSnapshot, viewer: &Viewer, only: Option<&str>) -> Vec<
             .iter()
             .map(|group| GroupEntry {
                 name: &group.name,
+                description: group.description.as_deref(),
                 multiplier: group.multipliers.of_group().to_decimal(),
                 multiplier_varies: varies(group, &offers),
             })

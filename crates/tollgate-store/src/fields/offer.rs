@@ -22,6 +22,8 @@ table!(
     GroupSpec { models: vec![Glob("*".to_owned())], ..GroupSpec::default() },
     &[
         field!("name", name: String, "Unique.").kind(NAME).access(Access::Fixed).rule(not_an_id),
+        field!("description", description: Option<String>, "What callers read where they choose a group.")
+            .kind(Kind::Text { min: 1, max: 200 }),
         field!("visibility", visibility: Visibility, "`private`: only for members who were granted it."),
         field!("channels", channels: Vec<String>, "Names of the channels it may use.").kind(Kind::List { of: &NAME, max: 1_000 }),
         field!("models", models: Vec<Glob>, "Names or globs of the models offered, among those its channels serve."),

@@ -71,7 +71,10 @@ fn viewers_see_the_models_they_may_use_at_their_prices() {
     let gateway = gateway(&upstream).spawn();
     let public = square(&gateway, None);
     assert_eq!((names(&public), &public["audience"]), (vec!["chat-model".to_owned(), "native-model".to_owned()], &json!("public")));
-    assert_eq!(public["groups"], json!([{"name": "default", "multiplier": "1.5", "multiplier_varies": false}]));
+    assert_eq!(
+        public["groups"],
+        json!([{"name": "default", "description": null, "multiplier": "1.5", "multiplier_varies": false}])
+    );
     let chat = &public["data"][0];
     for (field, value) in [
         ("display_name", json!("Chat")),

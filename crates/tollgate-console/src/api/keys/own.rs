@@ -14,7 +14,7 @@ use crate::{
         request_context::RequestContext,
         route::{Method, Needs, Resource, ResponseSchema, Route, handler},
         rows,
-        schema::{NAME, both, read},
+        schema::{NAME, TEXT, both, read},
     },
     api_error::ApiError,
     response::ApiResponse,
@@ -29,6 +29,7 @@ static GROUP: Object = Object::of(
     "OwnGroup",
     &[
         read("name", NAME, "Group name."),
+        read("description", TEXT, "What the group is for, in its operator's words.").or_null(),
         read("multiplier", Kind::Factor { max: i64::MAX }, "Factor of the group on prices."),
         read(
             "multiplier_varies",
@@ -105,7 +106,7 @@ async fn groups(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let own = Own::of(&context).await?;
     let entry = |group: &GroupSpec| {
         json!({
-            "name": group.name, "multiplier": group.sale_multiplier.show(),
+            "name": group.name, "description": group.description, "multiplier": group.sale_multiplier.show(),
             "multiplier_varies": !group.model_multipliers.is_empty(), "self_service": group.self_service,
             "default": group.name == own.default_group,
         })

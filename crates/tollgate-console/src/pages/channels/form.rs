@@ -244,6 +244,7 @@ pub(super) fn group_section(t: Locale, form: &FormState, groups: &[OfferingGroup
     let choices = groups.iter().filter(|group| group.owner != "file").map(|group| Choice {
         value: group.name.clone(),
         label: group.name.clone(),
+        about: None,
         is_chosen: is_chosen(group),
     });
     let title = t.say("channels.groups");

@@ -19,10 +19,14 @@ const MAX_CHECKS: usize = 60;
 /// Longest text of the factors of models, in characters.
 const MAX_FACTORS: usize = 30_000;
 
+/// Longest description, in characters.
+const MAX_DESCRIPTION: usize = 200;
+
 /// The fields beside which faults are shown.
 const PLACES: &[FaultPlace] = &[
     ("name", "name", "name"),
     ("already_exists", "name", "exists"),
+    ("description", "description", "group_description"),
     ("channels", "channels", "unknown_channel"),
     ("models", "models", "model_pattern"),
     ("sale_multiplier", "sale_multiplier", "factor"),
@@ -63,6 +67,7 @@ pub(super) fn defaults() -> FormData {
 pub(super) fn values(group: &GroupObject) -> FormData {
     let mut pairs: Vec<(String, String)> = Vec::new();
     let mut put = |name: &str, value: &str| pairs.push((name.to_owned(), value.to_owned()));
+    put("description", group.description.as_deref().unwrap_or_default());
     put("visibility", &group.visibility);
     for channel in &group.channels {
         put("channels", channel);
@@ -99,6 +104,8 @@ pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>
     if group.is_none() {
         basics.push(state.text("name", t.say("keys.name")).hint(t.say("groups.name_hint")).max(100).required().focus());
     }
+    let description = state.text("description", t.say("groups.description")).hint(t.say("groups.description_hint"));
+    basics.push(description.max(MAX_DESCRIPTION).wide());
     let visibility = [("public", t.say("groups.public")), ("private", t.say("groups.private"))];
     basics.push(state.choice("visibility", t.say("groups.visibility"), visibility).hint(t.say("groups.visibility_hint")));
     let mut sections = vec![ControlSection::new("", basics), offered(t, state, channels), prices(t, state)];
@@ -182,6 +189,9 @@ pub(super) fn body(form: &FormData) -> Map<String, Value> {
     let mut body = Map::new();
     // One list of checks, or lines.
     let channels: Vec<&str> = form.all("channels").flat_map(|sent| sent.split(['\n', '\r'])).map(str::trim).collect();
+    if form.has("description") {
+        body.insert("description".to_owned(), form.filled("description").map_or(Value::Null, Value::from));
+    }
     body.insert("channels".to_owned(), channels.into_iter().filter(|name| !name.is_empty()).collect());
     body.insert("models".to_owned(), names(form, "models").into_iter().collect());
     for word in ["visibility", "routing", "translation", "stream_break"] {
@@ -251,12 +261,12 @@ mod tests {
     #[test]
     fn form_becomes_the_body_of_the_admin_api() {
         let form = FormData::parse(
-            b"visibility=private&channels=a&channels=b&models=gpt-*%0D%0Acl*&sale_multiplier=1.25\
+            b"description=+For+a+team+&visibility=private&channels=a&channels=b&models=gpt-*%0D%0Acl*&sale_multiplier=1.25\
               &model_multipliers=gpt-*:%200.9%0D%0A%0D%0Aa:free%20:%200&price_limit=ceiling&max_input=%241.5\
               &max_output=&min_margin=0.2&limit_on=cost&rpm=1,000&tpm=&concurrency=&budget_day_block=50&budget_day_alert=40&hedge=1&trace=true",
         );
         let expected = json!({
-            "visibility": "private", "channels": ["a", "b"], "models": ["gpt-*", "cl*"], "sale_multiplier": "1.25",
+            "description": "For a team", "visibility": "private", "channels": ["a", "b"], "models": ["gpt-*", "cl*"], "sale_multiplier": "1.25",
             "model_multipliers": {"gpt-*": "0.9", "a:free": "0"}, "price_limit": {"mode": "ceiling", "on": "cost", "max_input": "1.5"}, "rpm": 1_000, "tpm": 0, "concurrency": 0,
             "budget": [
                 {"amount": "50", "window": "day", "action": "block"}, {"amount": "40", "window": "day", "action": "alert"}

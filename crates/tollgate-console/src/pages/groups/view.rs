@@ -20,6 +20,7 @@ pub(super) struct GroupObject {
     pub(super) owner: String,
     pub(super) revision: u64,
     pub(super) created_at: String,
+    pub(super) description: Option<String>,
     pub(super) visibility: String,
     pub(super) channels: Vec<String>,
     pub(super) models: Vec<String>,
@@ -66,6 +67,7 @@ pub(super) struct GroupSpent {
 pub(super) struct GroupRow {
     pub(super) id: String,
     pub(super) name: String,
+    pub(super) description: Option<String>,
     pub(super) is_public: bool,
     pub(super) channel_count: String,
     pub(super) channels: String,
@@ -125,6 +127,7 @@ impl GroupRow {
         Self {
             id: group.id.clone(),
             name: group.name.clone(),
+            description: group.description.clone(),
             is_public: group.visibility == "public",
             channel_count: count(&group.channels),
             channels: group.channels.join(t.say("list.separator")),

@@ -65,16 +65,31 @@ impl Shape {
     }
 }
 
+/// A group to choose from.
+#[derive(Clone, Debug)]
+pub(super) struct KnownGroup {
+    pub(super) name: String,
+    pub(super) label: String,
+    pub(super) about: Option<String>,
+}
+
 /// The groups of a new key, given with their labels, in the order in which they are asked; `None` if there are too many to choose from.
 /// Those that are chosen already, such as the groups of a key that is duplicated, come first in their order, also if the reader could not
 /// name them.
-pub(super) fn group_choice(t: Locale, state: &FormState, known: &[(String, String)]) -> Option<Control> {
+pub(super) fn group_choice(t: Locale, state: &FormState, known: &[KnownGroup]) -> Option<Control> {
     let sent: Vec<String> =
         if state.has(GROUP) { state.all(GROUP).map(str::to_owned).collect() } else { typed_groups(state.value("groups")) };
-    let label = |name: &String| known.iter().find(|(other, _)| other == name).map_or(name, |(_, label)| label).clone();
-    let chosen = sent.iter().map(|name| Choice { value: name.clone(), label: label(name), is_chosen: true });
-    let others = known.iter().filter(|(name, _)| !sent.contains(name));
-    let others = others.map(|(name, label)| Choice { value: name.clone(), label: label.clone(), is_chosen: false });
+    let choice = |group: &KnownGroup, is_chosen| Choice {
+        value: group.name.clone(),
+        label: group.label.clone(),
+        about: group.about.clone(),
+        is_chosen,
+    };
+    let chosen = sent.iter().map(|name| match known.iter().find(|group| group.name == *name) {
+        Some(group) => choice(group, true),
+        None => Choice { value: name.clone(), label: name.clone(), about: None, is_chosen: true },
+    });
+    let others = known.iter().filter(|group| !sent.contains(&group.name)).map(|group| choice(group, false));
     let choices: Vec<Choice> = chosen.chain(others).collect();
     (choices.len() <= MAX_CHECKS).then(|| Control {
         fault: state.fault("groups").map(str::to_owned),
@@ -280,6 +295,8 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
 
 #[cfg(test)]
 mod tests {
+    use askama::Template as _;
+
     use super::*;
     use crate::pages::control::ControlKind;
 
@@ -298,7 +315,9 @@ mod tests {
 
     #[test]
     fn chosen_groups_come_first_and_none_is_lost() {
-        let known = || vec![("default".to_owned(), "default ×1".to_owned()), ("fast".to_owned(), "fast ×2".to_owned())];
+        let group = |name: &str, label: &str| KnownGroup { name: name.to_owned(), label: label.to_owned(), about: None };
+        let known =
+            || vec![group("default", "default ×1"), KnownGroup { about: Some("quick".to_owned()), ..group("fast", "fast ×2") }];
         let choices = |form: &[u8]| {
             let state = FormState::of(FormData::parse(form));
             let ControlKind::Checks(choices) = group_choice(Locale::EN, &state, &known()).unwrap().kind else { panic!() };
@@ -309,9 +328,11 @@ mod tests {
         let copied = [choice("fast", "fast ×2", true), choice("gone", "gone", true), choice("default", "default ×1", false)];
         assert_eq!(choices(b"groups=fast,+gone"), copied);
         assert_eq!(choices(b"group=fast&group=gone"), copied);
-        let many: Vec<(String, String)> = (0..61).map(|number| (number.to_string(), String::new())).collect();
+        let many: Vec<KnownGroup> = (0..61).map(|number| group(&number.to_string(), "")).collect();
         assert!(group_choice(Locale::EN, &FormState::default(), &many).is_none());
         assert_eq!(body(&FormData::parse(b"group=a,+b&group=c"), NOW)["groups"], json!(["a, b", "c"]));
+        let page = group_choice(Locale::EN, &FormState::default(), &known()).unwrap().render().unwrap();
+        assert_eq!(page.matches("<span class=\"dim\">quick</span>").count(), 1, "{page}");
         let error = ApiError::value("groups", "x");
         let state = refused(Locale::EN, &FormData::parse(b"group=a"), error).unwrap();
         assert!(group_choice(Locale::EN, &state, &known()).unwrap().has_fault());

@@ -157,10 +157,11 @@ fn count(form: &FormData) -> Result<u64, ApiError> {
 }
 
 /// The groups that an operator can name; `None` if there are more than a page lists.
-async fn every_group(request: &PageRequest) -> Result<Option<Vec<(String, String)>>, ApiError> {
+async fn every_group(request: &PageRequest) -> Result<Option<Vec<form::KnownGroup>>, ApiError> {
     #[derive(Deserialize)]
     struct Group {
         name: String,
+        description: Option<String>,
         sale_multiplier: String,
         model_multipliers: Map<String, Value>,
     }
@@ -168,15 +169,15 @@ async fn every_group(request: &PageRequest) -> Result<Option<Vec<(String, String
     let t = request.t();
     let choice = |group: Group| {
         let label = group_label(t, &group.name, &group.sale_multiplier, !group.model_multipliers.is_empty());
-        (group.name, label)
+        form::KnownGroup { name: group.name, label, about: group.description }
     };
     Ok(found.next.is_none().then(|| found.items.into_iter().map(choice).collect()))
 }
 
-/// Name and label of a group.
-fn choice(t: Locale, group: OwnGroup) -> (String, String) {
+/// A group of the reader's.
+fn choice(t: Locale, group: OwnGroup) -> form::KnownGroup {
     let label = if group.default { format!("{} · {}", group.label, t.say("keys.default_group")) } else { group.label };
-    (group.name, label)
+    form::KnownGroup { name: group.name, label, about: group.description }
 }
 
 /// The form with every fault, those of the body included.

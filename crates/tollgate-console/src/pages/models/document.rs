@@ -13,6 +13,7 @@ pub(crate) struct SquareDocument {
 #[derive(Debug, Deserialize)]
 pub(crate) struct SquareGroup {
     pub(crate) name: String,
+    pub(crate) description: Option<String>,
     pub(crate) multiplier: String,
     pub(crate) multiplier_varies: bool,
 }

@@ -85,6 +85,8 @@ pub(crate) struct ModelFacts {
 #[derive(Debug)]
 pub(crate) struct OfferRow {
     pub(crate) group: String,
+    /// What the group is for.
+    pub(crate) about_group: Option<String>,
     pub(crate) multiplier: String,
     pub(crate) is_chosen: bool,
     pub(crate) is_priced: bool,
@@ -257,7 +259,7 @@ fn modality(t: Locale, word: &str) -> &'static str {
 }
 
 impl OfferRow {
-    pub(crate) fn of((t, unit): (Locale, TokenUnit), offer: &ModelOffer, is_chosen: bool) -> Self {
+    pub(crate) fn of((t, unit): (Locale, TokenUnit), document: &SquareDocument, offer: &ModelOffer, is_chosen: bool) -> Self {
         let kinds: Vec<&str> = MAIN.into_iter().chain(OTHERS).collect();
         let tier = |(index, tier): (usize, &Value)| TierRow {
             above: t.say_with("price.above", &[("tokens", &format::integer(tier["above"].as_u64().unwrap_or(0)))]),
@@ -266,6 +268,7 @@ impl OfferRow {
         let tiers = offer.price["tiers"].as_array();
         Self {
             group: offer.group.clone(),
+            about_group: document.groups.iter().find(|group| group.name == offer.group).and_then(|group| group.description.clone()),
             multiplier: offer.multiplier.clone(),
             is_chosen,
             is_priced: !offer.price.is_null(),

@@ -19,6 +19,27 @@ const FORM: [(&str, &str); 8] = [
     ("budget_day_block", ""),
 ];
 
+#[test]
+fn callers_read_the_description_where_they_choose_a_group() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    make_member(&admin, "ann", "member");
+    let (mut op, mut ann) = (signed_in(&admin, "op"), signed_in(&admin, "ann"));
+    let text = "For everyday work";
+    let described = |text| with(&[("name", "team"), ("description", text), ("self_service", "true")]);
+    let long = "x".repeat(201);
+    let refused = op.post(&admin.gateway, "/groups/new", &described(&long));
+    assert!(refused.status == 422 && refused.text().contains("Enter at most 200 characters."), "{}", refused.text());
+    let path = location(&op.post(&admin.gateway, "/groups/new", &described(text))).to_owned();
+    assert_eq!(admin.get("/admin/v1/groups/team")["description"], text);
+    assert!(op.page(&admin.gateway, "/groups").contains(text));
+    assert!(op.page(&admin.gateway, &path).contains("value=\"For everyday work\""));
+    assert!(ann.page(&admin.gateway, "/keys/new").contains(text));
+    wait_for("the model square has the description", Duration::from_secs(30), || {
+        ann.page(&admin.gateway, "/models?group=team").contains(text)
+    });
+}
+
 fn with<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let kept = FORM.into_iter().filter(|(name, _)| !fields.iter().any(|(known, _)| known == name));
     kept.chain(fields.iter().copied()).collect()
