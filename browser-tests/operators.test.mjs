@@ -434,6 +434,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
           ["pricing-history", "/pricing/history?model=unpriced-model"],
           ["members", "/members"],
           ["members-search", "/members?search=oka"],
+          ["members-sorted", "/members?role=member&status=active&sort=last_used"],
           ["member", member],
           ["member-new", "/members/new"],
           ["invites", "/members/invites"],
@@ -467,8 +468,24 @@ test("forms of operators work without JavaScript", async () => {
     await page.getByRole("link", { name: "Studio" }).click();
     await page.getByRole("button", { name: "Preview" }).click();
     await page.getByText("2 models would be offered.").waitFor();
+    await page.locator("#description").fill("For the studio");
+    await page.getByText("Limits and budget").click();
+    await page.getByRole("textbox", { name: "per UTC day alerts when it is spent" }).fill("much");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.locator("#budget_day_alert[aria-invalid]").waitFor();
+    assert.equal(await page.locator("#budget_month_block").inputValue(), "250.00");
+    await page.locator("#budget_day_alert").fill("40");
     await page.getByRole("button", { name: "Save" }).click();
     await page.getByText("Saved", { exact: true }).waitFor();
+    assert.equal(await page.locator("#budget_day_alert").inputValue(), "40.00");
+    await page.goto(`${gateway.base}/groups`);
+    await page.getByText("For the studio").waitFor();
+    await page.goto(`${gateway.base}/members`);
+    await page.locator("#role").selectOption("member");
+    await page.getByRole("button", { name: "Filter" }).click();
+    await page.waitForURL(/role=member/);
+    await page.getByRole("link", { name: "Last request" }).click();
+    await page.waitForURL(/role=member.*sort=last_used/);
     await page.goto(`${gateway.base}/system`);
     await page.getByRole("button", { name: "Start: Doctor" }).click();
     for (let tries = 0; tries < 100 && await page.getByRole("heading", { name: "Result" }).count() === 0; tries += 1) {

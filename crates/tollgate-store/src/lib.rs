@@ -24,6 +24,7 @@ mod disk_reserve;
 mod error;
 mod exports;
 pub mod fields;
+mod group_users;
 mod health_history;
 mod identity;
 mod identity_rows;
@@ -107,7 +108,7 @@ pub use ledger::{
     PostingReceipt, Spending, SpendingChanges,
 };
 pub use listing::{
-    AdminKey, AuditFilter, AuditPosition, KeyEntry, ListingStore, ObjectScope, RowFilter, RowName, RowSearch, StoredRow,
+    AdminKey, AuditFilter, AuditPosition, GroupUsers, KeyEntry, ListingStore, ObjectScope, RowFilter, RowName, RowSearch, StoredRow,
 };
 pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};

@@ -1,6 +1,6 @@
 //! Rows and the audit log page by page, as the admin API lists them, and the look-up of admin keys.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
@@ -66,6 +66,9 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     /// search do not apply.
     async fn key_entries(&self, filter: &RowFilter, limit: u32) -> Result<Vec<KeyEntry>, StoreError>;
 
+    /// Members and service keys of the groups, by name of the group. Groups without any are left out.
+    async fn group_users(&self) -> Result<HashMap<String, GroupUsers>, StoreError>;
+
     /// Rows with these ids, removed ones included, in no order. Ids that no visible row has are left out.
     async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError>;
 
@@ -98,6 +101,17 @@ pub struct RowName {
     pub name: String,
     /// The id of the row that it belongs to: the member of a key, the channel of an account; else empty.
     pub parent: String,
+}
+
+/// How many members and service keys have a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupUsers {
+    /// Members who were granted it or whose default group it is.
+    pub members: u64,
+    /// Keys that name it, revoked ones left out.
+    pub keys: u64,
+    /// Keys that name no group and whose member's default group it is.
+    pub default_keys: u64,
 }
 
 /// Search and sort data of a key. Ten thousand of these are read in the time of some hundred [`StoredRow`]s.

@@ -1,6 +1,6 @@
 //! Service keys: create, list, change, revoke. The key itself appears only in the response that creates it.
 
-mod key_use;
+pub(super) mod key_use;
 pub(super) mod own;
 mod search;
 pub(super) mod self_service;

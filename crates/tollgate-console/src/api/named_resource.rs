@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tollgate_core::PriceEffects;
 use tollgate_store::{
-    AdminScope, Change, RowKind, RowSearch, StoredRow,
+    AdminScope, Change, RowFilter, RowKind, RowSearch, StoredRow,
     fields::{FieldShape, Row, admin_changes, whole},
 };
 
@@ -32,6 +32,11 @@ pub(super) trait NamedResource: Sized + Send + Sync {
 
     /// Query parameters of a change; with those of a preview, price limits are evaluated first.
     const CHANGE_QUERY: &'static [FieldShape] = &[];
+
+    /// Answers the list.
+    fn list(context: RequestContext) -> impl Future<Output = Result<ApiResponse, ApiError>> + Send {
+        list_rows::<Self>(context)
+    }
 
     fn put(spec: Self::Spec) -> Change;
 
@@ -87,13 +92,23 @@ pub(super) fn require_admin<T: Row>(context: &RequestContext, before: &T, after:
 }
 
 pub(super) async fn list<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let mut filter = rows::filter(&context, R::KIND)?;
+    R::list(context).await
+}
+
+/// The rows of a resource, in the order in which they were made.
+pub(super) async fn list_rows<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    rows::list(&context, &row_filter::<R>(&context)?, |row, spec| object::<R>(row, spec).into()).await
+}
+
+/// The rows that the query selects.
+pub(super) fn row_filter<R: NamedResource>(context: &RequestContext) -> Result<RowFilter, ApiError> {
+    let mut filter = rows::filter(context, R::KIND)?;
     filter.search = context.query.text("search").map(|part| RowSearch {
         part: part.to_owned(),
         // Only admins may search the addresses of others.
         in_emails: R::KIND == RowKind::Member && context.principal.scope() == AdminScope::Admin,
     });
-    rows::list(&context, &filter, |row, spec| object::<R>(row, spec).into()).await
+    Ok(filter)
 }
 
 pub(super) async fn one<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -98,12 +98,22 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let mut query = vec![("limit", PAGE)];
     query.extend(request.query.filled("after").map(|after| ("after", after)));
-    let found = request.read::<ApiPage<GroupObject>>(operations::LIST_GROUPS, get(&query)).await?;
+    let found = found(&request, query).await?;
     let spent = spent(&request, !found.items.is_empty()).await?;
     let rows: Vec<GroupRow> = found.items.iter().map(|group| GroupRow::of(t, group, spent.get(&group.name))).collect();
     let count = t.say_count("groups.one", "groups.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let pager = request.pager("/groups", count, found.next.as_deref());
     PageReply::ok(&GroupsPage { layout: request.layout(t.say("nav.groups")).wide().with(Script::Tables), t, rows, pager })
+}
+
+/// The groups with their members, keys and models; without them when the database is busy: the list matters more.
+async fn found(request: &PageRequest, mut query: Vec<(&str, &str)>) -> Result<ApiPage<GroupObject>, ApiError> {
+    let without_use = get(&query);
+    query.push(("use", "true"));
+    match request.read(operations::LIST_GROUPS, get(&query)).await {
+        Err(error) if error.code() == "server_overloaded" => request.read(operations::LIST_GROUPS, without_use).await,
+        read => read,
+    }
 }
 
 /// Usage of the groups in this UTC month, by name; empty if the database is busy.

@@ -2,6 +2,7 @@
 //! change them.
 
 mod admin_keys;
+mod filter;
 mod form;
 mod invites;
 mod login;
@@ -13,7 +14,10 @@ use askama::Template;
 use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 
-use self::view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent};
+use self::{
+    filter::MemberFilter,
+    view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent},
+};
 use super::{
     control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
     form::FormState,
@@ -70,7 +74,10 @@ struct MembersPage {
     t: Locale,
     tabs: Vec<Tab>,
     is_admin: bool,
-    search: String,
+    /// Value, label, and whether it is chosen.
+    roles: Vec<(&'static str, &'static str, bool)>,
+    states: Vec<(&'static str, String, bool)>,
+    filter: MemberFilter,
     rows: Vec<MemberRow>,
     pager: Pager,
 }
@@ -128,24 +135,39 @@ fn tabs(request: &PageRequest, current: MembersTab) -> Vec<Tab> {
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
-    let mut filter = vec![("limit", PAGE)];
-    filter.extend(["search", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
-    let found = request.read::<ApiPage<MemberObject>>(operations::LIST_MEMBERS, get(&filter)).await?;
+    let filter = MemberFilter::of(query);
+    let mut pairs = filter.pairs();
+    pairs.push(("limit", PAGE));
+    pairs.extend(query.filled("after").map(|after| ("after", after)));
+    let found = found(&request, pairs).await?;
     let spent = spent(&request, &found.items).await?;
     let balances = balances(&request, &found.items).await?;
-    let rows: Vec<MemberRow> =
-        found.items.iter().map(|member| MemberRow::of(t, member, spent.get(&member.id), balances.get(&member.id))).collect();
+    let of = (t, request.state.gateway.now());
+    let row = |member: &MemberObject| MemberRow::of(of, member, spent.get(&member.id), balances.get(&member.id));
+    let rows: Vec<MemberRow> = found.items.iter().map(row).collect();
     let count = t.say_count("members.one", "members.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let template = MembersPage {
         layout: request.layout(t.say("nav.members")).wide().with(Script::Tables),
         t,
         tabs: tabs(&request, MembersTab::Members),
         is_admin: request.is_admin(),
-        search: query.value("search").to_owned(),
+        roles: filter.roles(t),
+        states: filter.states(t),
+        filter,
         rows,
         pager: request.pager("/members", count, found.next.as_deref()),
     };
     PageReply::ok(&template)
+}
+
+/// The members with their last requests; without them when the database is busy: the list matters more.
+async fn found(request: &PageRequest, mut pairs: Vec<(&str, &str)>) -> Result<ApiPage<MemberObject>, ApiError> {
+    let without_use = get(&pairs);
+    pairs.push(("use", "true"));
+    match request.read(operations::LIST_MEMBERS, get(&pairs)).await {
+        Err(error) if error.code() == "server_overloaded" => request.read(operations::LIST_MEMBERS, without_use).await,
+        read => read,
+    }
 }
 
 /// Usage of these members in this UTC month, by id; empty if the database is busy.
@@ -267,9 +289,8 @@ async fn member_page(
             let is_of_form = state.has("role");
             let kept = if is_of_form { state.clone() } else { FormState::of(form::values(member)) };
             let revision = if kept.has("revision") { kept.value("revision").to_owned() } else { member.revision.to_string() };
-            template.form = Some(
-                FormView::new(path.clone(), form::sections(t, &kept), t.say("form.save")).hidden("revision", revision),
-            );
+            template.form =
+                Some(FormView::new(path.clone(), form::sections(t, &kept), t.say("form.save")).hidden("revision", revision));
             let about = t.say("members.remove_about").to_owned();
             let words = (t.say("members.remove"), about, t.say("members.remove"));
             template.danger = Some(Danger::new(t, state, format!("{path}/remove"), words));

@@ -1,7 +1,7 @@
 //! The store traits: every query goes to the database with a timeout; keys, catalog and spending fall back to the cache.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     ops::RangeInclusive,
 };
 
@@ -14,7 +14,7 @@ use tollgate_core::{
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
-    CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, ExportFailure, ExportStore, ExportedDay, Grouping,
+    CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, ExportFailure, ExportStore, ExportedDay, GroupUsers, Grouping,
     HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastTest, LastUse,
     LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic,
     OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition,
@@ -106,6 +106,10 @@ impl ListingStore for CachedStore {
 
     async fn key_entries(&self, filter: &RowFilter, limit: u32) -> Result<Vec<KeyEntry>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.key_entries(filter, limit)).await
+    }
+
+    async fn group_users(&self) -> Result<HashMap<String, GroupUsers>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.group_users()).await
     }
 
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {

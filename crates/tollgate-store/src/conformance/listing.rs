@@ -1,11 +1,13 @@
 //! The contract of [`crate::ListingStore`], of preconditions and of idempotent batches.
 
+use std::collections::HashMap;
+
 use tollgate_core::{AdminKeyId, ChannelSpec, KeyId, MemberId, Revision, Secret, Timestamp};
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, IdentityChange, JobAction, KeyEntry, KeySpec,
-    MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter, RowKind, RowName, RowSearch, Store, StoredRow, WorkControl,
+    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, GroupUsers, IdentityChange, JobAction, KeyEntry,
+    KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter, RowKind, RowName, RowSearch, Store, StoredRow, WorkControl,
     samples::MIDNIGHT,
 };
 
@@ -127,6 +129,46 @@ pub(super) async fn members_are_found_by_a_part_of_name_or_email_address(store: 
         assert_eq!(found(part, false).await, of_names, "{part}");
         assert_eq!(found(part, true).await, of_both, "{part}");
     }
+}
+
+pub(super) async fn members_and_keys_are_counted_by_group(store: &Store) {
+    let member = |name: &str, groups: &[&str], default_group: Option<&str>| {
+        Change::PutMember(Box::new(MemberSpec {
+            name: name.to_owned(),
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            default_group: default_group.map(str::to_owned),
+            ..MemberSpec::default()
+        }))
+    };
+    let key = |name: &str, member: &str, groups: &[&str]| {
+        let mut change = put_key(store, name, groups, Some(&format!("a-secret-of-the-key-{name}")));
+        if let Change::PutKey { key, .. } = &mut change {
+            key.member = member.to_owned();
+        }
+        change
+    };
+    assert_eq!(store.listing.group_users().await.unwrap(), HashMap::new());
+    let groups = ["g", "h", "default"].map(|name| put_group(name, &["a"]));
+    apply(store, &[put_channel("a")]).await.unwrap();
+    apply(store, &groups).await.unwrap();
+    apply(store, &[member("ada", &["g", "h"], Some("h")), member("bob", &[], Some("g")), member("eve", &["g"], None)])
+        .await
+        .unwrap();
+    let keys = [
+        key("k1", "ada", &["g", "h"]),
+        key("k2", "ada", &[]),
+        key("k3", "bob", &["h"]),
+        key("k4", "eve", &[]),
+        key("k5", "eve", &["g"]),
+    ];
+    apply(store, &keys).await.unwrap();
+    let k5 = store.listing.page(&RowFilter { name: Some("k5".to_owned()), ..RowFilter::of(RowKind::Key, 1) }).await.unwrap();
+    apply(store, &[Change::RevokeKey { key: KeyId::parse(&k5[0].id).unwrap() }]).await.unwrap();
+    apply(store, &[Change::RemoveMember { member: "bob".to_owned() }]).await.unwrap();
+    let users = |members, keys, default_keys| GroupUsers { members, keys, default_keys };
+    let expected = [("g", users(2, 1, 0)), ("h", users(1, 1, 1)), ("default", users(0, 0, 1))];
+    let expected: HashMap<String, GroupUsers> = expected.into_iter().map(|(name, users)| (name.to_owned(), users)).collect();
+    assert_eq!(store.listing.group_users().await.unwrap(), expected, "revoked keys and members who were removed are left out");
 }
 
 pub(super) async fn only_names_of_visible_rows_are_returned(store: &Store) {

@@ -1,14 +1,15 @@
 //! [`ChangeTransaction`] on a copy of the state, which replaces the original if the batch succeeds, and the [`ListingStore`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
 use tollgate_core::{Key, KeyId, Owner, Revision, Timestamp};
 
 use super::{MemoryStore, State};
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPosition, ImportedPrice, KeyEntry, KeyHash, ListingStore, ObjectScope, PriceChange,
-    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, StoreError, StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, GroupUsers, ImportedPrice, KeyEntry, KeyHash, ListingStore, ObjectScope,
+    PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, StoreError, StoredRow,
+    group_users::{GroupCount, GroupUserRow},
     rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret},
 };
 
@@ -122,6 +123,20 @@ impl ListingStore for MemoryStore {
         };
         let found = state.rows.values().filter(wanted).take(limit as usize);
         Ok(found.map(|row| entry(state.stored(row))).collect())
+    }
+
+    async fn group_users(&self) -> Result<HashMap<String, GroupUsers>, StoreError> {
+        let state = self.catalog.lock().await;
+        let of = |kind| state.live().filter(move |row: &&CatalogRow| row.kind == kind);
+        let user = |row: &CatalogRow| GroupUserRow { id: row.id.clone(), parent: row.parent.clone(), spec: row.spec.clone() };
+        let mut count = GroupCount::default();
+        for row in of(RowKind::Member) {
+            count.add_member(user(row))?;
+        }
+        for row in of(RowKind::Key) {
+            count.add_key(&user(row))?;
+        }
+        Ok(count.finish())
     }
 
     async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError> {

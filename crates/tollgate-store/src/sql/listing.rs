@@ -1,5 +1,7 @@
 //! The [`ListingStore`] of the database.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{Key, KeyId, Revision, Timestamp};
@@ -12,11 +14,15 @@ use super::{
     usage_reader::LookUp,
 };
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, ImportedPrice, KeyEntry, KeyHash, ListingStore, ObjectScope,
-    PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, RowSearch, StoreError, StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, GroupUsers, ImportedPrice, KeyEntry, KeyHash, ListingStore,
+    ObjectScope, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, RowSearch, StoreError,
+    StoredRow,
+    group_users::{GroupCount, GroupUserRow},
 };
 
 const LIST: &str = "list rows";
+/// Members or keys that are read by one query to count them by group.
+const USERS_AT_ONCE: usize = 5_000;
 const FIND_ADMIN_KEY: &str = "find an admin key";
 
 /// The column with the id of the member that a row belongs to; an empty text for rows that belong to no member.
@@ -40,6 +46,13 @@ impl FromCells for RowName {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         let mut text = || cells.text().map(str::to_owned);
         Ok(Self { id: text()?, name: text()?, parent: text()? })
+    }
+}
+
+impl FromCells for GroupUserRow {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let mut text = || cells.text().map(str::to_owned);
+        Ok(Self { id: text()?, parent: text()?, spec: text()? })
     }
 }
 
@@ -94,6 +107,30 @@ impl ListingStore for SqlStore {
             visible(RowKind::Key, filter.scope)
         );
         self.usage_reader.rows(LIST, sql, Vec::new()).await
+    }
+
+    async fn group_users(&self) -> Result<HashMap<String, GroupUsers>, StoreError> {
+        let mut count = GroupCount::default();
+        for (kind, table) in [(RowKind::Member, "catalog_rows WHERE kind = 'member'"), (RowKind::Key, "service_keys WHERE 1 = 1")] {
+            let mut after = String::new();
+            loop {
+                let sql = format!(
+                    "SELECT id, parent, spec FROM {table} AND removed_at IS NULL AND id > '{after}' ORDER BY id LIMIT {USERS_AT_ONCE}"
+                );
+                let rows = self.usage_reader.rows::<GroupUserRow>(LIST, sql, Vec::new()).await?;
+                let is_last = rows.len() < USERS_AT_ONCE;
+                if let Some(row) = rows.last() {
+                    after.clone_from(&row.id);
+                }
+                for row in rows {
+                    if kind == RowKind::Member { count.add_member(row)? } else { count.add_key(&row)? }
+                }
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok(count.finish())
     }
 
     async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError> {

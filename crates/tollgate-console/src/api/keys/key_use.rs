@@ -40,7 +40,7 @@ pub(super) const LAST_ADDRESS: FieldShape =
     read("last_address", TEXT, "Where it came from; null: not known.").or_null().with(Access::ShownOnce);
 
 /// The keys of ids.
-pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<KeyId> {
+pub(in crate::api) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<KeyId> {
     ids.filter_map(KeyId::parse).collect()
 }
 
@@ -58,7 +58,10 @@ pub(super) async fn unused(
 }
 
 /// The last request of each of these keys: one look-up in an index for each of them. Keys without requests are missing.
-pub(super) async fn last_used(context: &RequestContext, keys: Vec<KeyId>) -> Result<HashMap<KeyId, LastUse, IdHash>, ApiError> {
+pub(in crate::api) async fn last_used(
+    context: &RequestContext,
+    keys: Vec<KeyId>,
+) -> Result<HashMap<KeyId, LastUse, IdHash>, ApiError> {
     let _permit = context.acquire_heavy_permit().await?;
     Ok(context.with_query_timeout(context.state.store.usage.last_use(keys)).await?.into_iter().collect())
 }

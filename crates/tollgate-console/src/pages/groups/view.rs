@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::pages::{
+    budgets,
     format::{self, TimeText},
     locale::Locale,
     money,
@@ -40,6 +41,15 @@ pub(super) struct GroupObject {
     pub(super) tpm: u64,
     pub(super) concurrency: u64,
     pub(super) budget: Value,
+    /// Only in the list, as the following.
+    #[serde(default)]
+    member_count: Option<u64>,
+    #[serde(default)]
+    key_count: Option<u64>,
+    #[serde(default)]
+    default_key_count: Option<u64>,
+    #[serde(default)]
+    model_count: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,6 +79,14 @@ pub(super) struct GroupRow {
     pub(super) name: String,
     pub(super) description: Option<String>,
     pub(super) is_public: bool,
+    /// Members who were granted it; `None`: not known.
+    pub(super) members: Option<String>,
+    /// Keys that name it.
+    pub(super) keys: Option<String>,
+    /// Keys that have it because they name none.
+    pub(super) default_keys: Option<String>,
+    /// How many models it offers.
+    pub(super) offered: Option<String>,
     pub(super) channel_count: String,
     pub(super) channels: String,
     /// How many names and patterns of models.
@@ -85,15 +103,23 @@ pub(super) struct GroupRow {
     pub(super) requests: String,
 }
 
-/// Limits, one on a line; empty without any.
+/// Limits and budgets, one on a line; empty without any.
 pub(super) fn limits(t: Locale, group: &GroupObject) -> Vec<String> {
     let line = |limit: u64, say: fn(Locale, &str) -> String| (limit > 0).then(|| say(t, &format::integer(limit)));
+    let budget = |budget: &Value| {
+        let (amount, window) = (budget["amount"].as_str()?, budgets::window(t, budget["window"].as_str()?));
+        let values = [("amount", format::usd(amount)), ("window", window.to_owned())];
+        let values = values.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let is_alert = budget["action"] == "alert";
+        Some(if is_alert { t.say_with("groups.alert_is", &values) } else { t.say_with("groups.budget_is", &values) })
+    };
+    let list = group.budget.as_array().map_or(std::slice::from_ref(&group.budget), Vec::as_slice);
     let lines = [
         line(group.rpm, |t, limit| t.say_with("keys.rpm_is", &[("limit", limit)])),
         line(group.tpm, |t, limit| t.say_with("keys.tpm_is", &[("limit", limit)])),
         line(group.concurrency, |t, limit| t.say_with("keys.concurrency_is", &[("limit", limit)])),
     ];
-    lines.into_iter().flatten().collect()
+    lines.into_iter().flatten().chain(list.iter().filter_map(budget)).collect()
 }
 
 /// The conditions of a price limit, one bound on a line.
@@ -129,6 +155,13 @@ impl GroupRow {
             name: group.name.clone(),
             description: group.description.clone(),
             is_public: group.visibility == "public",
+            members: group.member_count.map(format::integer),
+            keys: group.key_count.map(format::integer),
+            default_keys: group
+                .default_key_count
+                .filter(|count| *count > 0)
+                .map(|count| t.say_with("groups.by_default", &[("count", &format::integer(count))])),
+            offered: group.model_count.map(|count| t.say_count("groups.model", "groups.model_count", count)),
             channel_count: count(&group.channels),
             channels: group.channels.join(t.say("list.separator")),
             patterns: t.say_count("groups.pattern", "groups.patterns", u64::try_from(group.models.len()).unwrap_or(u64::MAX)),

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use tollgate_core::NanoUsd;
+use tollgate_core::{NanoUsd, Timestamp};
 
 use crate::pages::{
     format::{self, TimeText},
@@ -28,6 +28,9 @@ pub(super) struct MemberObject {
     pub(super) tpm: u64,
     pub(super) concurrency: u64,
     pub(super) budget: Value,
+    /// Only in the list.
+    #[serde(default)]
+    last_used_at: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -61,7 +64,7 @@ pub(super) fn role(t: Locale, role: &str) -> &'static str {
     }
 }
 
-fn status(t: Locale, status: &str) -> Mark {
+pub(super) fn status(t: Locale, status: &str) -> Mark {
     match status {
         "active" => Mark::new("ok", "okc", t.say("key.active")),
         _ => Mark::new("warn", "pause", t.say("members.suspended")),
@@ -91,11 +94,18 @@ pub(super) struct MemberRow {
     pub(super) is_overdrawn: bool,
     pub(super) requests: String,
     pub(super) spent: Amount,
+    /// The time of the last request, and how long ago it was.
+    pub(super) last_used: Option<(TimeText, String)>,
     pub(super) created: Option<TimeText>,
 }
 
 impl MemberRow {
-    pub(super) fn of(t: Locale, member: &MemberObject, spent: Option<&MemberSpent>, balance: Option<&String>) -> Self {
+    pub(super) fn of(
+        (t, now): (Locale, Timestamp),
+        member: &MemberObject,
+        spent: Option<&MemberSpent>,
+        balance: Option<&String>,
+    ) -> Self {
         let sale = spent.map_or("0", |spent| spent.sale.as_str());
         Self {
             id: member.id.clone(),
@@ -114,6 +124,7 @@ impl MemberRow {
             balance: balance.map(|balance| money::cents(t, balance)),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
             spent: money::cents(t, sale),
+            last_used: member.last_used_at.as_deref().and_then(|at| Some((format::time(t, at)?, format::ago(t, at, now)))),
             created: format::date(t, &member.created_at),
         }
     }
@@ -189,13 +200,13 @@ mod tests {
             "concurrency": 0, "budget": null,
         }))
         .unwrap();
-        let row = MemberRow::of(Locale::EN, &member, None, Some(&"-2.5".to_owned()));
+        let row = MemberRow::of((Locale::EN, Timestamp(0)), &member, None, Some(&"-2.5".to_owned()));
         assert_eq!(
             (row.role, row.mark.tone, row.groups.as_str(), row.balance.as_ref().map(|balance| balance.text.as_str())),
             ("Operator", "warn", "a, b", Some("−$2.50"))
         );
         assert!(row.is_overdrawn);
         let owes = MemberObject { billing: "postpaid".to_owned(), ..member };
-        assert!(!MemberRow::of(Locale::EN, &owes, None, Some(&"-2.5".to_owned())).is_overdrawn);
+        assert!(!MemberRow::of((Locale::EN, Timestamp(0)), &owes, None, Some(&"-2.5".to_owned())).is_overdrawn);
     }
 }

@@ -59,6 +59,30 @@ fn groups_show_the_requests_of_this_month() {
 }
 
 #[test]
+fn list_counts_members_keys_and_models() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    make_member(&admin, "ann", "member");
+    admin.post("/admin/v1/groups", &json!({"name": "vip", "visibility": "private", "channels": ["echo"], "rpm": 60, "budget": {"amount": "5", "window": "day"}}));
+    admin.patch("/admin/v1/members/ann", &json!({"groups": ["vip"]}));
+    let revoked = admin.post("/admin/v1/keys", &json!({"name": "old", "member": "ann", "groups": ["vip"]}));
+    admin.call("DELETE", &format!("/admin/v1/keys/{}", revoked["id"].as_str().unwrap()), None);
+    admin.post("/admin/v1/keys", &json!({"name": "new", "member": "ann", "groups": ["vip"]}));
+    let before = admin.get("/admin/v1/groups?name=default&use=true")["items"][0]["default_key_count"].as_u64().unwrap();
+    admin.post("/admin/v1/keys", &json!({"name": "plain", "member": "ann"}));
+    let counted = |name: &str| admin.get(&format!("/admin/v1/groups?name={name}&use=true"))["items"][0].clone();
+    wait_for("the gateway offers the models of the group", Duration::from_secs(30), || counted("vip")["model_count"] == 1);
+    let vip = counted("vip");
+    let counts = ["member_count", "key_count", "default_key_count"].map(|field| vip[field].as_u64());
+    assert_eq!(counts, [Some(1), Some(1), Some(0)], "{vip}");
+    assert_eq!(counted("default")["default_key_count"].as_u64(), Some(before + 1));
+    assert!(admin.get("/admin/v1/groups?name=vip")["items"][0].get("key_count").is_none());
+    let page = signed_in(&admin, "op").page(&admin.gateway, "/groups");
+    assert!(page.contains("/members?group=vip\">1</a>") && page.contains("/keys?group=vip\">1</a>"), "{page}");
+    assert!(page.contains("Everyone") && page.contains("1 model") && page.contains("$5.00 per UTC day"), "{page}");
+}
+
+#[test]
 fn group_is_created_changed_and_removed() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");

@@ -1,12 +1,15 @@
 //! Members, invites, ledger and audit on their pages: admins change them, operators read members, others see nothing.
 
+use std::time::Duration;
+
 use serde_json::json;
-use tollgate_testkit::Request;
+use tollgate_testkit::{Request, wait_for};
 
 use super::{Person, attacks::signed_in, location};
 use crate::{
     admin::Admin,
     identity::{PASSWORD, make_member},
+    support,
 };
 
 const FORM: [(&str, &str); 9] = [
@@ -103,6 +106,54 @@ fn member_is_topped_up_once_and_gets_a_password_link() {
     assert_eq!(wrong.status, 422);
     assert_eq!(location(&root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "ann")])), "/members");
     assert_eq!(root.get(&admin.gateway, &path).status, 404);
+}
+
+#[test]
+fn members_are_filtered_and_sorted() {
+    let admin = Admin::echo();
+    for (name, role) in [("root", "admin"), ("op", "operator"), ("ann", "member"), ("Zoe", "member")] {
+        make_member(&admin, name, role);
+    }
+    admin.patch("/admin/v1/members/op", &json!({"groups": ["default"]}));
+    admin.patch("/admin/v1/members/ann", &json!({"status": "suspended", "default_group": "default"}));
+    let key = admin.post("/admin/v1/keys", &json!({"name": "hers", "member": "Zoe"}))["key"].as_str().unwrap().to_owned();
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key);
+    wait_for("the key is known", Duration::from_secs(30), || admin.gateway.send(&chat).status == 200);
+    let all = |query: &str| admin.get(&format!("/admin/v1/members?{query}"));
+    wait_for("the request is booked", Duration::from_mins(1), || all("name=Zoe&use=true")["items"][0]["last_used_at"].is_string());
+    let names = |query: &str| -> Vec<String> {
+        let found = all(query);
+        let names = found["items"].as_array().unwrap().iter().map(|member| member["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name != "owner").collect()
+    };
+    for (query, expected) in [
+        ("sort=created", vec!["root", "op", "ann", "Zoe"]),
+        ("sort=newest", vec!["Zoe", "ann", "op", "root"]),
+        ("sort=name", vec!["ann", "op", "root", "Zoe"]),
+        ("sort=spent", vec!["Zoe", "root", "op", "ann"]),
+        ("sort=last_used", vec!["Zoe", "root", "op", "ann"]),
+        ("role=operator", vec!["op"]),
+        ("status=suspended", vec!["ann"]),
+        ("group=default", vec!["op", "ann"]),
+        ("group=default&role=member&sort=name", vec!["ann"]),
+        ("group=unknown", vec![]),
+        ("search=O&sort=name", vec!["op", "root", "Zoe"]),
+    ] {
+        assert_eq!(names(query), expected, "{query}");
+    }
+    let first = all("sort=name&limit=2");
+    assert_eq!(names(&format!("sort=name&limit=2&after={}", first["next"].as_str().unwrap())), ["root"], "owner is before it");
+    let op = &all("name=op&use=true")["items"][0];
+    assert!(op["last_used_at"].is_null() && first["items"][0].get("last_used_at").is_none(), "{op} {first}");
+    let gone = admin.call("GET", "/admin/v1/members?role=member&after=mbr_00000000000000000000000000", None);
+    assert_eq!(gone.status, 400, "{}", gone.text());
+
+    let mut reader = signed_in(&admin, "op");
+    let page = reader.page(&admin.gateway, "/members?sort=spent&role=member");
+    assert!(page.find(">Zoe</a>").unwrap() < page.find(">ann</a>").unwrap() && !page.contains(">root</a>"), "{page}");
+    assert!(page.contains("aria-sort=\"descending\"") && page.contains("role=member&#38;sort=name"), "{page}");
+    assert!(page.contains("<option value=\"member\" selected>"), "{page}");
+    assert!(reader.page(&admin.gateway, "/members?group=unknown").contains("No member matches."));
 }
 
 #[test]

@@ -1,0 +1,215 @@
+//! The list of members: in the order of creation, or filtered and sorted. Members are few compared with records, so they are
+//! filtered and sorted here; what they spent comes from the sums of usage, and their last requests from the log.
+
+use std::{cmp::Reverse, collections::HashMap};
+
+use serde_json::{Value, json};
+use tollgate_core::{KeyId, NanoUsd, Timestamp};
+use tollgate_store::{
+    Grouping, KeyEntry, MemberSpec, RowFilter, RowKind, StoredRow, SummaryBy, UsageFilter,
+    fields::{Access, FieldShape, Kind},
+};
+
+use super::{
+    keys::key_use,
+    named_resource::{list_rows, object, row_filter},
+    named_rows::Members,
+    request_context::{InputFields, RequestContext},
+    rows,
+    schema::{NAME, both, read},
+};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
+
+/// Members among which is searched, and keys whose last requests are looked up, at most.
+const MAX_ROWS: usize = 20_000;
+const ROWS_AT_ONCE: u32 = 1_000;
+
+pub(super) const PARAMETERS: [FieldShape; 5] = [
+    both("role", Kind::Word(&["member", "operator", "admin"]), "With this role."),
+    both("status", Kind::Word(&["active", "suspended"]), "In this state."),
+    both("group", NAME, "Who were granted this group or have it by default, by name of the group."),
+    both(
+        "sort",
+        Kind::Word(&["created", "newest", "name", "spent", "last_used"]),
+        "Order: oldest first (default), newest first, by name, the most charged of this UTC month first, or the last request first.",
+    ),
+    both("use", Kind::Flag, "With the last request of each member: `last_used_at`."),
+];
+
+pub(super) const LAST_USED_AT: FieldShape = read(
+    "last_used_at",
+    Kind::Time,
+    "The last request in the usage log, only in a list that is asked for it with `use`; null: there is none.",
+)
+.or_null()
+.with(Access::ShownOnce);
+
+type LastUses = HashMap<String, Timestamp>;
+
+/// A member with the values that lists are sorted by.
+struct Found {
+    row: StoredRow,
+    spec: MemberSpec,
+    spent: (NanoUsd, u64),
+    last_used: Option<Timestamp>,
+}
+
+pub(super) async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let is_asked = |name| context.query.has(name);
+    if !["role", "status", "group", "sort", "use"].into_iter().any(is_asked) {
+        return list_rows::<Members>(context).await;
+    }
+    let mut filter = row_filter::<Members>(&context)?;
+    let has_filter = ["role", "status", "group"].into_iter().any(is_asked);
+    let sort = context.query.text("sort").unwrap_or("created").to_owned();
+    if !has_filter && sort == "created" {
+        let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
+        let page = rows.into_iter().map(Found::of).collect::<Result<Vec<Found>, ApiError>>()?;
+        return show(&context, page, None).await;
+    }
+    let after = filter.after.take();
+    let mut found = read_all(&context, filter).await?;
+    found.retain(|member| meets(&context.query, &member.spec));
+    let last = add_values(&context, &mut found, &sort).await?;
+    order(&mut found, &sort);
+    let begin = match after {
+        None => 0,
+        Some(after) => match found.iter().position(|member| member.row.id == after) {
+            Some(at) => at + 1,
+            // An empty page would look like the end of the list.
+            None => return Err(ApiError::value("after", "this position is gone; begin again")),
+        },
+    };
+    let page = found.into_iter().skip(begin).take(context.limit() as usize + 1).collect();
+    show(&context, page, last).await
+}
+
+/// A page of members; `last`: their last requests if they are known already.
+async fn show(context: &RequestContext, page: Vec<Found>, last: Option<LastUses>) -> Result<ApiResponse, ApiError> {
+    let last = match last {
+        _ if !context.query.flag("use") => None,
+        Some(last) => Some(last),
+        None => Some(last_uses_of(context, page.iter().map(|member| member.row.id.as_str())).await?),
+    };
+    let shown = |member: &Found| {
+        let mut shown = object::<Members>(&member.row, &member.spec);
+        if let Some(last) = &last {
+            let at = last.get(&member.row.id).copied();
+            shown.insert(LAST_USED_AT.name.to_owned(), json!(at.map(time_value)));
+        }
+        Value::Object(shown)
+    };
+    Ok(rows::page(page, context.limit(), |member| member.row.id.clone(), shown))
+}
+
+impl Found {
+    fn of(row: StoredRow) -> Result<Self, ApiError> {
+        Ok(Self { spec: row.read()?, row, spent: (NanoUsd::ZERO, 0), last_used: None })
+    }
+}
+
+async fn read_all(context: &RequestContext, mut filter: RowFilter) -> Result<Vec<Found>, ApiError> {
+    filter.limit = ROWS_AT_ONCE;
+    let mut all = Vec::new();
+    loop {
+        let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
+        let is_last = rows.len() < ROWS_AT_ONCE as usize;
+        filter.after = rows.last().map(|row| row.id.clone());
+        for row in rows {
+            all.push(Found::of(row)?);
+        }
+        if all.len() > MAX_ROWS {
+            return Err(ApiError::value(
+                "search",
+                format_args!("there are more than {MAX_ROWS} members; search for a part of the name"),
+            ));
+        }
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+fn meets(query: &InputFields, member: &MemberSpec) -> bool {
+    let has = |name: &str, value: &Value| query.text(name).is_none_or(|wanted| value == wanted);
+    let is_of_group = query
+        .text("group")
+        .is_none_or(|group| member.groups.iter().any(|known| known == group) || member.default_group.as_deref() == Some(group));
+    has("role", &json!(member.role)) && has("status", &json!(member.status)) && is_of_group
+}
+
+/// Adds what the order needs. Returns the last requests if they were read.
+async fn add_values(context: &RequestContext, found: &mut [Found], sort: &str) -> Result<Option<LastUses>, ApiError> {
+    match sort {
+        "spent" => {
+            let spent = spent(context).await?;
+            for member in found {
+                member.spent = spent.get(&member.row.id).copied().unwrap_or_default();
+            }
+            Ok(None)
+        }
+        "last_used" => {
+            let last = latest(context, keys(context, None).await?).await?;
+            for member in found {
+                member.last_used = last.get(&member.row.id).copied();
+            }
+            Ok(Some(last))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What members were charged in this UTC month and for how many requests, by id.
+async fn spent(context: &RequestContext) -> Result<HashMap<String, (NanoUsd, u64)>, ApiError> {
+    let since = Some(Timestamp::of_month(context.now().month()));
+    let filter = UsageFilter { member: context.only_member(None)?, since, ..UsageFilter::default() };
+    let by = Grouping::from(SummaryBy::Member).without_times();
+    let _permit = context.acquire_heavy_permit().await?;
+    let sums = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
+    Ok(sums.into_iter().map(|sum| (sum.of, (sum.sale, sum.requests))).collect())
+}
+
+/// The keys of a member or of all, revoked ones included: their last requests are the member's, too.
+async fn keys(context: &RequestContext, member: Option<&str>) -> Result<Vec<KeyEntry>, ApiError> {
+    let parent = member.map(str::to_owned);
+    let filter = RowFilter { scope: context.objects, parent, removed: true, ..RowFilter::of(RowKind::Key, 0) };
+    let most = u32::try_from(MAX_ROWS).unwrap_or(u32::MAX).saturating_add(1);
+    let keys = context.with_query_timeout(context.state.store.listing.key_entries(&filter, most)).await?;
+    if keys.len() > MAX_ROWS {
+        return Err(ApiError::value("sort", format_args!("there are more than {MAX_ROWS} keys; choose another order")));
+    }
+    Ok(keys)
+}
+
+/// The last requests of a few members, by id.
+async fn last_uses_of(context: &RequestContext, members: impl Iterator<Item = &str>) -> Result<LastUses, ApiError> {
+    let mut all = Vec::new();
+    for member in members {
+        all.extend(keys(context, Some(member)).await?);
+    }
+    latest(context, all).await
+}
+
+async fn latest(context: &RequestContext, keys: Vec<KeyEntry>) -> Result<LastUses, ApiError> {
+    let last = key_use::last_used(context, key_use::ids(keys.iter().map(|key| key.id.as_str()))).await?;
+    let mut of_members = LastUses::new();
+    for key in keys {
+        let at = KeyId::parse(&key.id).and_then(|id| last.get(&id)).map(|last| last.at);
+        if let Some(at) = at {
+            let known = of_members.entry(key.member).or_insert(at);
+            *known = (*known).max(at);
+        }
+    }
+    Ok(of_members)
+}
+
+fn order(found: &mut [Found], sort: &str) {
+    match sort {
+        "newest" => found.reverse(),
+        "name" => found.sort_by_cached_key(|member| member.spec.name.to_lowercase()),
+        "spent" => found.sort_by_key(|member| Reverse(member.spent)),
+        // Members without a request are last.
+        "last_used" => found.sort_by_key(|member| Reverse(member.last_used)),
+        _ => {}
+    }
+}
