@@ -440,6 +440,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
           ["invites", "/members/invites"],
           ["admin-keys", "/members/admin-keys"],
           ["ledger", "/ledger"],
+          ["ledger-period", "/ledger?range=7d&kind=top_up"],
           ["audit", "/audit"],
           ["alerts", "/alerts"],
           ["alert-rules", "/alerts/rules"],
@@ -480,6 +481,12 @@ test("forms of operators work without JavaScript", async () => {
     assert.equal(await page.locator("#budget_day_alert").inputValue(), "40.00");
     await page.goto(`${gateway.base}/groups`);
     await page.getByText("For the studio").waitFor();
+    await page.goto(`${gateway.base}/ledger`);
+    await page.getByRole("link", { name: "7 days" }).first().click();
+    await page.waitForURL("**/ledger?range=7d");
+    await page.locator("select[name=kind]").selectOption("top_up");
+    await page.getByRole("button", { name: "Filter" }).click();
+    await page.waitForURL(/kind=top_up.*range=7d/);
     await page.goto(`${gateway.base}/members`);
     await page.locator("#role").selectOption("member");
     await page.getByRole("button", { name: "Filter" }).click();

@@ -256,6 +256,7 @@ CREATE TABLE ledger (
 CREATE UNIQUE INDEX ledger_idempotency ON ledger (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX ledger_member ON ledger (member_id, seq);
 CREATE INDEX ledger_posted ON ledger (seq) WHERE kind <> 'settle';
+CREATE INDEX ledger_at ON ledger (at, seq);
 
 -- Chains of MACs over the ledger (by `seq`) and the audit log (by `revision`): each link covers the rows `first` to `last`, which
 -- one transaction wrote, and the link before. `seal` is the MAC of the head.

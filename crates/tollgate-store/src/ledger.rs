@@ -163,11 +163,20 @@ pub struct LedgerFilter {
     pub member: Option<MemberId>,
     pub kind: Option<LedgerKind>,
     pub before: Option<LedgerPosition>,
+    /// Only entries at or after this time.
+    pub since: Option<Timestamp>,
+    /// Only entries before this time.
+    pub until: Option<Timestamp>,
     /// Maximum number of entries; 0 means 50; capped at 1,000.
     pub limit: u32,
 }
 
 impl LedgerFilter {
+    /// Whether a time is within the range.
+    pub(crate) fn has_time(&self, at: Timestamp) -> bool {
+        self.since.is_none_or(|since| at >= since) && self.until.is_none_or(|until| at < until)
+    }
+
     pub(crate) const fn size(&self) -> u32 {
         match self.limit {
             0 => 50,

@@ -289,7 +289,7 @@ async fn postings(
     let max = filter.limit as usize;
     let mut found: Vec<LedgerEntry> = Vec::new();
     for kind in [LedgerKind::TopUp, LedgerKind::Adjust] {
-        let mut page = LedgerFilter { member, kind: Some(kind), before, limit: POSTINGS_AT_ONCE };
+        let mut page = LedgerFilter { member, kind: Some(kind), before, limit: POSTINGS_AT_ONCE, ..LedgerFilter::default() };
         let (mut matching, mut looked_at) = (Vec::new(), 0);
         loop {
             let entries = context.with_query_timeout(context.state.store.ledger.entries(&page)).await?;

@@ -73,10 +73,12 @@ const RESOURCE: Resource = Resource { tag: "ledger", needs: Needs::Scope(AdminSc
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Admin }, ..RESOURCE };
 
 /// Query parameters that select entries.
-const FILTER: [FieldShape; 3] = [
+const FILTER: [FieldShape; 5] = [
     both("after", COUNT, "`next` of the previous page."),
     both("member", NAME, "Only entries of this member, by name or id."),
     both("kind", KINDS, "Only entries of this kind."),
+    both("since", Kind::Time, "At or after this time."),
+    both("until", Kind::Time, "Before this time."),
 ];
 const LIST: &[FieldShape] = &join::<{ FILTER.len() + 1 }>(&[&[LIMIT], &FILTER]);
 const EXPORT: &[FieldShape] = &join::<{ FILTER.len() + 1 }>(&[&[text_export::FORMAT], &FILTER]);
@@ -139,6 +141,8 @@ async fn filter(context: &RequestContext) -> Result<LedgerFilter, ApiError> {
         member: recorded_rows::member(context).await?,
         kind: context.query.text("kind").and_then(LedgerKind::parse),
         before: context.query.whole("after").map(LedgerPosition),
+        since: context.query.time("since"),
+        until: context.query.time("until"),
         limit: context.limit(),
     })
 }

@@ -9,11 +9,13 @@ use url::form_urlencoded::Serializer;
 
 use super::{
     control::Pager,
+    form::FormData,
     format::{self, TimeText},
     layout::{Layout, Script},
     locale::Locale,
     money::{self, Amount},
     operations,
+    period::{Period, PeriodChoice, PeriodPicker},
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get},
     route::{PageRoute, SeenBy, page},
@@ -24,12 +26,17 @@ pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/ledger", SeenBy::Rol
 /// Entries on a page.
 const PAGE: &str = "50";
 const KINDS: [&str; 3] = ["top_up", "adjust", "settle"];
+/// Parameters of the address that select a period.
+const TIMES: [&str; 3] = ["range", "since", "until"];
 
 #[derive(Debug, Template)]
 #[template(path = "ledger.html")]
 struct LedgerPage {
     layout: Layout,
     t: Locale,
+    period: PeriodPicker,
+    /// The parameters of the period, which the filter keeps.
+    times: Vec<(&'static str, String)>,
     member: String,
     /// Value, label, whether it is chosen.
     kinds: Vec<(&'static str, &'static str, bool)>,
@@ -107,9 +114,35 @@ impl LedgerRow {
     }
 }
 
+/// The period of the address; `None`: all entries.
+fn period(request: &PageRequest) -> Option<Period> {
+    let is_asked = TIMES.iter().any(|name| request.query.filled(name).is_some());
+    is_asked.then(|| Period::of(&request.query, request.state.gateway.now()))
+}
+
+/// The picker, in which no period is a choice, too.
+fn picker(request: &PageRequest, period: Option<&Period>) -> PeriodPicker {
+    let (t, address) = (request.t(), request.url("/ledger"));
+    // A new period begins at its first page.
+    let kept = request.query.pairs().filter(|(name, _)| !matches!(*name, "after" | "bars"));
+    let kept = FormData::of_pairs(kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
+    let shown = period.cloned().unwrap_or_else(|| Period::of(&FormData::default(), request.state.gateway.now()));
+    let mut picker = shown.picker(t, &address, &kept);
+    picker.widths.clear();
+    if period.is_none() {
+        for choice in &mut picker.choices {
+            choice.is_chosen = false;
+        }
+    }
+    let all = Serializer::new(String::new()).extend_pairs(&picker.kept).finish();
+    let link = if all.is_empty() { address } else { format!("{address}?{all}") };
+    picker.choices.insert(0, PeriodChoice { label: t.say("period.all"), link, is_chosen: period.is_none() });
+    picker
+}
+
 /// Label and address of the exports of all entries that the filter selects, independent of the page of the list.
 fn exports(request: &PageRequest, filter: &[(&str, &str)]) -> Vec<(&'static str, String)> {
-    let selected = filter.iter().filter(|(name, _)| matches!(*name, "member" | "kind"));
+    let selected = filter.iter().filter(|(name, _)| matches!(*name, "member" | "kind" | "since" | "until"));
     let link = |format: &str| {
         let query = Serializer::new(String::new()).append_pair("format", format).extend_pairs(selected.clone()).finish();
         request.url(&format!("/admin/v1/ledger/export?{query}"))
@@ -119,7 +152,10 @@ fn exports(request: &PageRequest, filter: &[(&str, &str)]) -> Vec<(&'static str,
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
+    let period = period(&request);
+    let times = period.as_ref().map(Period::of_sums).unwrap_or_default();
     let mut filter = vec![("limit", PAGE)];
+    filter.extend(times.iter().map(|(name, at)| (*name, at.as_str())));
     filter.extend(["member", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
     let wanted = query.value("kind");
     filter.extend(KINDS.contains(&wanted).then_some(("kind", wanted)));
@@ -137,9 +173,11 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         exports: exports(&request, &filter),
         layout: request.layout(t.say("nav.ledger")).wide().with(Script::Tables),
         t,
+        period: picker(&request, period.as_ref()),
+        times: TIMES.into_iter().filter_map(|name| Some((name, query.filled(name)?.to_owned()))).collect(),
         member: query.value("member").to_owned(),
         kinds: std::iter::once(any).chain(kinds).collect(),
-        is_filtered: ["member", "kind"].iter().any(|field| query.filled(field).is_some()),
+        is_filtered: period.is_some() || ["member", "kind"].iter().any(|field| query.filled(field).is_some()),
         is_unknown,
         rows,
         pager: request.pager("/ledger", count, found.next.as_deref()),

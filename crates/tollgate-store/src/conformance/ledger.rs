@@ -157,6 +157,15 @@ pub(super) async fn entries_are_ordered_and_filtered(store: &Store) {
     assert_eq!(entries(store, &LedgerFilter { member: Some(other), ..LedgerFilter::default() }).await.len(), 1);
     let top_ups = entries(store, &LedgerFilter { kind: Some(LedgerKind::TopUp), ..LedgerFilter::default() }).await;
     assert_eq!((top_ups.len(), top_ups[0].note.as_str(), top_ups[0].actor.as_str()), (1, "paid by transfer", "tester"));
+    let (since, until) = (all[15].at, all[5].at);
+    assert!(since < until, "{all:?}");
+    for (since, until) in [(Some(since), Some(until)), (Some(since), None), (None, Some(until)), (Some(until), Some(since))] {
+        let of_time = LedgerFilter { since, until, limit: 1_000, ..LedgerFilter::default() };
+        let wanted =
+            |entry: &&LedgerEntry| since.is_none_or(|since| entry.at >= since) && until.is_none_or(|until| entry.at < until);
+        let expected: Vec<LedgerEntry> = all.iter().filter(wanted).cloned().collect();
+        assert_eq!(entries(store, &of_time).await, expected, "{of_time:?}");
+    }
     let mut seen = Vec::new();
     let mut filter = LedgerFilter { limit: 7, ..LedgerFilter::default() };
     loop {

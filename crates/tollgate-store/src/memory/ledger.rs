@@ -134,6 +134,7 @@ impl LedgerStore for MemoryStore {
             filter.member.is_none_or(|member| entry.member == member)
                 && filter.kind.is_none_or(|kind| entry.kind == kind)
                 && filter.before.is_none_or(|before| entry.position < before)
+                && filter.has_time(entry.at)
         };
         Ok(ledger.entries.iter().rev().filter(wanted).take(filter.size() as usize).cloned().collect())
     }

@@ -42,15 +42,42 @@ impl FromCells for Balance {
     }
 }
 
-/// The entries that a filter selects; bound are the position before which they are, the member and the kind.
-fn entries_sql(filter: &LedgerFilter) -> String {
+/// The entries that a filter selects, from the position `first` on if the filter has times; bound are the position before which
+/// they are, the member and the kind.
+fn entries_sql(filter: &LedgerFilter, first: Option<i64>) -> String {
     // Only the index of top-ups and adjustments finds these few entries among millions of settlements.
     let posted = if matches!(filter.kind, Some(LedgerKind::TopUp | LedgerKind::Adjust)) { IS_POSTED } else { "1 = 1" };
+    // The plus keeps the index by time from being used, which does not have the entries in their order.
+    let of_period = first.map_or_else(String::new, |first| {
+        let (since, until) = times(filter);
+        format!(" AND seq >= {first} AND +at >= {since} AND +at < {until}")
+    });
     format!(
         "SELECT {COLUMNS} FROM ledger WHERE seq < $1 AND (CAST($2 AS TEXT) IS NULL OR member_id = $2) \
-         AND (CAST($3 AS TEXT) IS NULL OR kind = $3) AND {posted} ORDER BY seq DESC LIMIT {}",
+         AND (CAST($3 AS TEXT) IS NULL OR kind = $3) AND {posted}{of_period} ORDER BY seq DESC LIMIT {}",
         filter.size()
     )
+}
+
+/// The first and the last position of the entries of a period, by the index by time. The sums with 0 keep databases from looking
+/// for them position by position.
+fn positions_sql(filter: &LedgerFilter) -> String {
+    let (since, until) = times(filter);
+    format!("SELECT MIN(seq + 0), MAX(seq + 0) FROM ledger WHERE at >= {since} AND at < {until}")
+}
+
+fn times(filter: &LedgerFilter) -> (i64, i64) {
+    (filter.since.map_or(i64::MIN + 1, |since| since.0), filter.until.map_or(i64::MAX, |until| until.0))
+}
+
+/// The first and the last position of a period; `None` if it has no entries.
+struct Positions(Option<(i64, i64)>);
+
+impl FromCells for Positions {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let (first, last) = (cells.maybe()?, cells.maybe()?);
+        Ok(Self(first.zip(last)))
+    }
 }
 
 /// Top-ups and adjustments after the bound position.
@@ -162,8 +189,16 @@ impl LedgerStore for SqlStore {
     }
 
     async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
-        let query = sqlx::query(AssertSqlSafe(entries_sql(filter)))
-            .bind(filter.before.map_or(i64::MAX, |before| before.0))
+        let (mut first, mut before) = (None, filter.before.map_or(i64::MAX, |before| before.0));
+        if filter.since.is_some() || filter.until.is_some() {
+            // Entries are in the order in which they were booked, which is almost that of their times: those of a period are close
+            // together.
+            let found = self.usage_reader.rows::<Positions>(READ, positions_sql(filter), Vec::new()).await?;
+            let Some(Positions(Some((begin, end)))) = found.into_iter().next() else { return Ok(Vec::new()) };
+            (first, before) = (Some(begin), before.min(end.saturating_add(1)));
+        }
+        let query = sqlx::query(AssertSqlSafe(entries_sql(filter, first)))
+            .bind(before)
             .bind(filter.member.map(|member| member.to_string()))
             .bind(filter.kind.map(LedgerKind::as_str));
         self.fetch_as(READ, query, entry).await

@@ -157,6 +157,29 @@ fn members_are_filtered_and_sorted() {
 }
 
 #[test]
+fn ledger_is_read_and_exported_by_period() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    admin.once("/admin/v1/ledger/top-ups", "invoice-8", &json!({"member": "owner", "amount": "8", "note": "invoice 8"}));
+    let old = "since=2020-01-01T00:00&until=2020-01-02T00:00";
+    for (query, is_found) in [("", true), ("?range=24h", true), ("?range=month&member=owner", true), (&format!("?{old}"), false)] {
+        let page = root.page(&admin.gateway, &format!("/ledger{query}"));
+        assert_eq!((page.contains("invoice 8"), page.contains("No entry matches.")), (is_found, !is_found), "{query}: {page}");
+        let (_, link) = page.split_once("/admin/v1/ledger/export?").unwrap();
+        let link = link.split('"').next().unwrap().replace("&#38;", "&");
+        assert_eq!(link.contains("since="), !query.is_empty(), "{link}");
+        let file = root.get(&admin.gateway, &format!("/admin/v1/ledger/export?{link}")).text();
+        assert!(file.starts_with("position,at,") && file.contains("invoice 8") == is_found, "{query}: {file}");
+    }
+    let page = root.page(&admin.gateway, "/ledger?range=7d&kind=top_up");
+    assert!(page.contains("name=\"range\" value=\"7d\"") && page.contains("kind=top_up&#38;range=24h"), "{page}");
+    let items = |query: &str| admin.get(&format!("/admin/v1/ledger?{query}"))["items"].as_array().unwrap().len();
+    let times = ["since=2020-01-01T00:00:00Z", "until=2020-01-01T00:00:00Z", "since=2100-01-01T00:00:00Z"];
+    assert_eq!(times.map(items), [1, 0, 0]);
+}
+
+#[test]
 fn admin_ends_sessions_of_a_member() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
