@@ -2,6 +2,7 @@
 //! its process, and the next one does not know it.
 
 pub(crate) mod job;
+mod schedule;
 mod table;
 
 use std::{
@@ -18,12 +19,13 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{JobId, Timestamp};
-use tollgate_store::{AdminScope, BackupFolder, RandomSource, UsageFilter, WorkControl, catalog_file::CatalogFile};
+use tollgate_store::{AdminScope, BackupFolder, BackupOrigin, RandomSource, UsageFilter, WorkControl, catalog_file::CatalogFile};
 
 use crate::{api_error::ApiError, price_import::ImportRequest};
 use job::{Job, JobEnd};
 use table::JobTable;
 
+pub use schedule::{BackupFailure, ScheduledBackups};
 pub(crate) use table::Admission;
 
 /// Jobs that run at once; others are queued.
@@ -45,17 +47,20 @@ pub enum JobKind {
     Verify,
     Replay,
     Backup,
+    BackupCheck,
     Import,
     Export,
 }
 
 impl JobKind {
-    pub(crate) const ALL: [Self; 6] = [Self::Doctor, Self::Verify, Self::Replay, Self::Backup, Self::Import, Self::Export];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Doctor, Self::Verify, Self::Replay, Self::Backup, Self::BackupCheck, Self::Import, Self::Export];
     pub(crate) const WORDS: &[&str] = &[
         Self::Doctor.as_str(),
         Self::Verify.as_str(),
         Self::Replay.as_str(),
         Self::Backup.as_str(),
+        Self::BackupCheck.as_str(),
         Self::Import.as_str(),
         Self::Export.as_str(),
     ];
@@ -66,6 +71,7 @@ impl JobKind {
             Self::Verify => "verify",
             Self::Replay => "replay",
             Self::Backup => "backup",
+            Self::BackupCheck => "backup_check",
             Self::Import => "import",
             Self::Export => "export",
         }
@@ -76,7 +82,7 @@ impl JobKind {
     pub(crate) const fn needs(self) -> AdminScope {
         match self {
             Self::Doctor | Self::Verify | Self::Import | Self::Export => AdminScope::Operator,
-            Self::Replay | Self::Backup => AdminScope::Admin,
+            Self::Replay | Self::Backup | Self::BackupCheck => AdminScope::Admin,
         }
     }
 }
@@ -87,7 +93,9 @@ pub enum JobRequest {
     Doctor,
     Verify,
     Replay(Box<ReplayRequest>),
-    Backup,
+    Backup(BackupOrigin),
+    /// The check of a backup, by its name.
+    BackupCheck(String),
     Import(Box<ImportRequest>),
     Export(ExportRequest),
 }
@@ -117,7 +125,8 @@ impl JobRequest {
             Self::Doctor => JobKind::Doctor,
             Self::Verify => JobKind::Verify,
             Self::Replay(_) => JobKind::Replay,
-            Self::Backup => JobKind::Backup,
+            Self::Backup(_) => JobKind::Backup,
+            Self::BackupCheck(_) => JobKind::BackupCheck,
             Self::Import(_) => JobKind::Import,
             Self::Export(_) => JobKind::Export,
         }
@@ -186,6 +195,7 @@ pub struct Jobs(Arc<JobsState>);
 struct JobsState {
     runner: Arc<dyn JobRunner>,
     backups: BackupFolder,
+    scheduled: ScheduledBackups,
     table: Mutex<JobTable>,
     running: Arc<Semaphore>,
     event_streams: Arc<Semaphore>,
@@ -196,10 +206,16 @@ struct JobsState {
 
 impl Jobs {
     /// `stop` cancels all jobs; `tasks` has ended when all have.
-    pub fn new(runner: Arc<dyn JobRunner>, backups: BackupFolder, tasks: TaskTracker, stop: CancellationToken) -> Self {
+    pub fn new(
+        runner: Arc<dyn JobRunner>,
+        (backups, scheduled): (BackupFolder, ScheduledBackups),
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
         Self(Arc::new(JobsState {
             runner,
             backups,
+            scheduled,
             table: Mutex::default(),
             running: Arc::new(Semaphore::new(MAX_RUNNING)),
             event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
@@ -214,8 +230,12 @@ impl Jobs {
         self.0.stop.cancelled().await;
     }
 
-    pub(crate) fn backups(&self) -> &BackupFolder {
+    pub fn backups(&self) -> &BackupFolder {
         &self.0.backups
+    }
+
+    pub fn scheduled_backups(&self) -> &ScheduledBackups {
+        &self.0.scheduled
     }
 
     fn table(&self) -> MutexGuard<'_, JobTable> {

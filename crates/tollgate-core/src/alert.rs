@@ -6,9 +6,9 @@ mod conditions;
 use std::collections::HashSet;
 
 pub use conditions::{
-    DownChannel, DownChannels, ErrorCounts, ExpiringKey, LowBalance, balance_conditions, budget_condition, budget_conditions,
-    budget_subjects, catalog_conditions, certificate_condition, channels_down, error_condition, export_condition,
-    journal_condition, key_conditions, size_text,
+    DownChannel, DownChannels, ErrorCounts, ExpiringKey, LowBalance, backup_condition, balance_conditions, budget_condition,
+    budget_conditions, budget_subjects, catalog_conditions, certificate_condition, channels_down, error_condition,
+    export_condition, journal_condition, key_conditions, size_text,
 };
 
 /// A rule that raises alerts.
@@ -27,10 +27,11 @@ pub enum AlertRule {
     UsageExcess,
     ClockSkew,
     ExportLate,
+    BackupFailed,
 }
 
 impl AlertRule {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Budget,
         Self::BalanceLow,
         Self::ChannelDown,
@@ -44,6 +45,7 @@ impl AlertRule {
         Self::UsageExcess,
         Self::ClockSkew,
         Self::ExportLate,
+        Self::BackupFailed,
     ];
     /// The names of all rules, in the order of [`Self::ALL`].
     pub const WORDS: &[&str] = &[
@@ -60,6 +62,7 @@ impl AlertRule {
         "usage_excess",
         "clock_skew",
         "export_late",
+        "backup_failed",
     ];
 
     #[must_use]
@@ -89,6 +92,7 @@ impl AlertRule {
             Self::UsageExcess => "An upstream reported more usage than a request can have; once an hour for each channel.",
             Self::ClockSkew => "The clock of a node differs from that of Redis by more than 2 s.",
             Self::ExportLate => "A finished day of usage records is not exported a day after it was due.",
+            Self::BackupFailed => "The last scheduled backup has failed.",
         }
     }
 
@@ -104,14 +108,14 @@ impl AlertRule {
             Self::UnpricedModel => &["alerts.unpriced_model"],
             Self::JournalGrowing => &["alerts.journal_bytes"],
             Self::CertificateExpiring | Self::KeyExpiring => &["alerts.expiry_days"],
-            Self::SoldBelowCost | Self::UsageExcess | Self::ClockSkew | Self::ExportLate => &[],
+            Self::SoldBelowCost | Self::UsageExcess | Self::ClockSkew | Self::ExportLate | Self::BackupFailed => &[],
         }
     }
 
     /// True if each node evaluates the rule for itself; one node evaluates the other rules for all.
     #[must_use]
     pub const fn is_of_node(self) -> bool {
-        matches!(self, Self::JournalGrowing | Self::CertificateExpiring | Self::ClockSkew)
+        matches!(self, Self::JournalGrowing | Self::CertificateExpiring | Self::ClockSkew | Self::BackupFailed)
     }
 
     /// True if an alert of the rule reports a single request rather than a state. It ends after an hour, without a message.

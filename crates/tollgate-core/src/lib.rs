@@ -48,7 +48,7 @@ pub use admit::{
 };
 pub use alert::{
     AlertChanges, AlertCondition, AlertRule, DownChannel, DownChannels, ErrorCounts, ExpiringKey, LowBalance, alert_changes,
-    balance_conditions, budget_condition, budget_conditions, budget_subjects, catalog_conditions, certificate_condition,
+    backup_condition, balance_conditions, budget_condition, budget_conditions, budget_subjects, catalog_conditions, certificate_condition,
     channels_down, error_condition, export_condition, journal_condition, key_conditions, size_text,
 };
 pub use below_cost::{BelowCost, below_cost};

@@ -5,6 +5,7 @@
 //! between is in both, and none is in neither.
 
 mod archive;
+mod check;
 mod folder;
 mod restore;
 mod sealed_key;
@@ -25,7 +26,8 @@ use crate::{
 };
 use archive::{ArchiveWriter, DATABASE, MASTER_KEY};
 
-pub use folder::{BackupFile, BackupFolder};
+pub use check::{RestoredBackup, restore_to_check};
+pub use folder::{BackupFile, BackupFolder, BackupNote, BackupOrigin};
 pub use restore::{RestoreReport, RestoreTarget, restore};
 
 /// Endings of the names of temporary files, before the id of the process.
@@ -104,15 +106,21 @@ fn check_space(source: &BackupSource, database: Option<&Path>, target: &Path) ->
     let size = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
     let segments = journal::segment_files(&journal_folder(&source.data)).unwrap_or_default();
     // The database is copied and then written into the file.
-    let needed = 2 * database.map_or(0, size) + segments.iter().map(|path| size(path)).sum::<u64>() + MARGIN;
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let needed = 2 * database.map_or(0, size) + segments.iter().map(|path| size(path)).sum::<u64>();
+    require_space(target, needed, "write to another disk")
+}
+
+/// Refuses to write `needed` bytes beside a backup where they would fill the disk. `otherwise` says what else can be done.
+fn require_space(backup: &Path, needed: u64, otherwise: &str) -> Result<(), StoreError> {
+    let needed = needed.saturating_add(MARGIN);
+    let folder = backup.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // If the free space is unknown, creating the file reports the fault of the folder.
     let free = statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
     if free >= needed {
         return Ok(());
     }
-    let detail = format!("its disk has {free} free bytes, and {needed} are needed; free some, or write to another disk");
-    Err(StoreError::Backup { path: target.to_owned(), detail })
+    let detail = format!("its disk has {free} free bytes, and {needed} are needed; free some, or {otherwise}");
+    Err(StoreError::Backup { path: backup.to_owned(), detail })
 }
 
 /// A name for a temporary file beside another one.

@@ -70,7 +70,10 @@ pub use alerts::{
     PLAYGROUND_KEY_NAME, ToldDestination,
 };
 pub use attempts::{AttemptFilter, AttemptsBy, AttemptsRow};
-pub use backup::{BackupFile, BackupFolder, BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};
+pub use backup::{
+    BackupFile, BackupFolder, BackupNote, BackupOrigin, BackupReport, BackupSource, RestoreReport, RestoreTarget, RestoredBackup,
+    back_up, restore, restore_to_check,
+};
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
 pub use change::{

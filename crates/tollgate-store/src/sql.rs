@@ -56,6 +56,7 @@ mod verify;
 pub(crate) use address::SqlAddress;
 pub(crate) use connect::open;
 pub(crate) use data_keys::{DataKeys, open_rows as open_data_keys};
+pub(crate) use migrate::newest_schema;
 pub(crate) use rotation::SealedTable;
 pub(crate) use spending::SpendingScope;
 pub(crate) use store::SqlStore;

@@ -49,7 +49,7 @@ const LEASE_MS: i64 = 45_000;
 /// Longest time at the end of the process to store observed alerts.
 const LAST_LIMIT: Duration = Duration::from_secs(2);
 /// Rules that each node evaluates.
-const OF_NODE: [AlertRule; 2] = [AlertRule::JournalGrowing, AlertRule::CertificateExpiring];
+const OF_NODE: [AlertRule; 3] = [AlertRule::JournalGrowing, AlertRule::CertificateExpiring, AlertRule::BackupFailed];
 
 /// Inputs of the task.
 pub(crate) struct Alerting {
@@ -251,7 +251,9 @@ impl Watch {
         self.destinations = delivery::destinations(&self.sources.store, self.configured.as_ref()).await?;
         let open = self.sources.store.alerts.open_alerts(Some(&self.sources.node)).await?;
         self.offline.know(&open);
-        self.apply(&open, found.to_vec(), &OF_NODE, |_, _| false, now).await
+        // After a restart it is not known whether backups fail until one is due.
+        let is_unknown = self.sources.backups.is_unknown();
+        self.apply(&open, found.to_vec(), &OF_NODE, |rule, _| rule == AlertRule::BackupFailed && is_unknown, now).await
     }
 
     /// Raises and ends the alerts of these rules according to the conditions found.

@@ -255,8 +255,11 @@ pub(crate) struct Backup {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Restore {
-    /// File that `tollgate backup` wrote
+    /// File that `tollgate backup` wrote; with `--check` and `--url` the name of a backup on the gateway's disk
     pub(crate) file: PathBuf,
+    /// Only check it: restore it into a temporary folder beside it, verify what is there, and remove it again
+    #[arg(long, conflicts_with = "passphrase")]
+    pub(crate) check: bool,
     /// Passphrase of the master key in it, as `env:NAME` or `file:PATH`
     #[arg(long, value_name = "REFERENCE")]
     pub(crate) passphrase: Option<String>,

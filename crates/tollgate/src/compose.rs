@@ -28,9 +28,9 @@ use tollgate_gateway::{
     upstream::client::Trust,
 };
 use tollgate_store::{
-    AccessMode, Actor, ChangeOrigin, Counters, DataFolderLock, ErrorClass, Journal, JournalError, JournalFolder, JournalOptions,
-    JournalSync, LedgerPosition, MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions,
-    RedisWorker, SharedAccessReports, SharedHealth, Store, StoreUrl, counters_in_redis,
+    AccessMode, Actor, BackupFolder, ChangeOrigin, Counters, DataFolderLock, ErrorClass, Journal, JournalError, JournalFolder,
+    JournalOptions, JournalSync, LedgerPosition, MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress,
+    RedisOptions, RedisWorker, SharedAccessReports, SharedHealth, Store, StoreUrl, counters_in_redis,
 };
 use url::Url;
 use uuid::Uuid;
@@ -215,6 +215,14 @@ pub(crate) fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
                 .map(|text| MasterKeySource::Text(Secret::new(text)))
                 .map_err(|fault| Failure::invalid(format!("database.master_key: {fault}"))),
         },
+    }
+}
+
+/// The folder of the backups that a running gateway makes.
+pub(crate) fn backup_folder(config: &Config) -> BackupFolder {
+    match config.text("backup.folder") {
+        "" => BackupFolder::of(&config.data),
+        path => BackupFolder::at(path.into()),
     }
 }
 

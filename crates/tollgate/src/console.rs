@@ -23,7 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
     AccountTestResult, Appearance, CapacityUse, ChannelTest, ChannelTestError, CheckedSetting, Console, DisplayCurrency,
     EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, ProxyTestResult, Registration,
-    RequestMeta, SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
+    RequestMeta, ScheduledBackups, SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Revision, Subject, Timestamp,
@@ -42,11 +42,12 @@ use tollgate_gateway::{
     },
     upstream::client::fetch_document,
 };
-use tollgate_store::{AlertDestination, BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
+use tollgate_store::{AlertDestination, LoginMember, RowFilter, RowKind, Store, StoreError};
 
 use self::socket::ConsoleSocket;
 use crate::{
-    alerting, channel_test, compose, export::schedule, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings,
+    alerting, backup_schedule, channel_test, compose, export::schedule, failure::Failure, gateway_jobs::GatewayJobs,
+    live_settings::LiveSettings,
 };
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
@@ -90,13 +91,14 @@ pub(crate) struct ConsoleServer {
 }
 
 /// Starts the console on `console.listen` if set, otherwise on the gateway's address, `model_address`. `taken` is the socket of the
-/// process that this one replaces. Jobs are cancelled with `stop_jobs`.
+/// process that this one replaces. Jobs are cancelled with `stop_jobs`, and then none are started by themselves.
 pub(crate) fn start(
     settings: &Arc<LiveSettings>,
     store: &Store,
     (shared, registry, records): (&Arc<Shared>, &Arc<HealthRegistry>, &Arc<HealthRecords>),
     model_address: SocketAddr,
     taken: Option<std::net::TcpListener>,
+    scheduled: ScheduledBackups,
     stop_jobs: CancellationToken,
 ) -> Result<ConsoleServer, Failure> {
     let config = &*settings.current();
@@ -131,7 +133,9 @@ pub(crate) fn start(
     };
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
     let runner = Arc::new(GatewayJobs { settings: Arc::clone(settings) });
-    let jobs = Jobs::new(runner, BackupFolder::of(&config.data), tasks.clone(), stop_jobs);
+    let backups = (compose::backup_folder(config), scheduled);
+    let jobs = Jobs::new(runner, backups, tasks.clone(), stop_jobs.clone());
+    tasks.spawn_on(backup_schedule::run(Arc::clone(settings), jobs.clone(), stop_jobs), runtime.handle());
     let exports = schedule::run(Arc::clone(settings), store.clone(), Arc::clone(shared), jobs.clone(), stop.clone());
     tasks.spawn_on(exports, runtime.handle());
     let console = Console::new(store.clone(), Arc::new(process), identity, catalog_file, Some(jobs));

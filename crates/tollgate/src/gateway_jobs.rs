@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tollgate_console::{ImportFailure, JobError, JobFailure, JobOutput, JobRequest, JobRunner};
 use tollgate_core::Timestamp;
-use tollgate_store::{BackupFolder, WorkControl};
+use tollgate_store::{BackupOrigin, WorkControl};
 
 use crate::{
     compose,
@@ -15,6 +15,7 @@ use crate::{
     priority,
     work::{
         backup::backup,
+        backup_check::check_kept,
         doctor::doctor,
         export::export,
         import::{ImportError, import},
@@ -39,7 +40,10 @@ impl JobRunner for GatewayJobs {
         let ended = match request {
             JobRequest::Doctor => doctor(config, control).map(|outcome| output(&outcome, outcome.wrong() > 0)),
             JobRequest::Verify => verify(config, control).map(|outcome| output(&outcome, outcome.failure().is_some())),
-            JobRequest::Backup => back_up(config, control),
+            JobRequest::Backup(origin) => back_up(config, origin, control),
+            JobRequest::BackupCheck(name) => {
+                check_kept(config, &name, control).map(|outcome| output(&outcome, outcome.failure().is_some()))
+            }
             JobRequest::Replay(request) => match replay(config, &request.file, &request.records, control) {
                 Ok(outcome) => Ok(output(&outcome, false)),
                 Err(ReplayFailure::Other(failure)) => Err(failure),
@@ -64,9 +68,13 @@ impl JobRunner for GatewayJobs {
     }
 }
 
-fn back_up(config: &Config, control: &WorkControl) -> Result<JobOutput, Failure> {
-    let target = BackupFolder::of(&config.data).target(compose::now())?;
+fn back_up(config: &Config, origin: BackupOrigin, control: &WorkControl) -> Result<JobOutput, Failure> {
+    let folder = compose::backup_folder(config);
+    let target = folder.target(origin, compose::now())?;
     let mut outcome = backup(config, None, &target, control)?;
+    if origin == BackupOrigin::Schedule {
+        folder.remove_old(config.count("backup.keep"))?;
+    }
     outcome.file = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(output(&outcome, false))
 }

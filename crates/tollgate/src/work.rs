@@ -2,6 +2,7 @@
 //! its progress, ends soon after it is cancelled, and returns the output of the command.
 
 pub(crate) mod backup;
+pub(crate) mod backup_check;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod import;

@@ -1,15 +1,16 @@
-//! `/admin/v1/backups`: the files that backup jobs made, in a folder of the gateway's data folder. No path comes from a request: a
-//! name must be one that the folder lists.
+//! `/admin/v1/backups`: the files that backup jobs made, in the folder of backups, and the schedule by which the gateway makes some by
+//! itself. No path comes from a request: a name must be one that the folder lists.
 
 use std::io;
 
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
+use tollgate_core::Timestamp;
 use tollgate_store::{
-    AdminScope, BackupFile, BackupFolder, StoreError,
+    AdminScope, BackupFile, BackupFolder, BackupNote, BackupOrigin, StoreError,
     fields::{Kind, Object},
 };
 
@@ -17,11 +18,16 @@ use super::{
     jobs::jobs,
     request_context::RequestContext,
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
-    schema::{COUNT, NAME, read},
+    schema::{COUNT, NAME, TEXT, read},
 };
-use crate::{api_error::ApiError, jobs::Jobs, response::ApiResponse, time::time_value};
+use crate::{
+    api_error::ApiError,
+    jobs::{BackupFailure, Jobs},
+    response::ApiResponse,
+    time::time_value,
+};
 
-/// Backups that are kept on the gateway's disk.
+/// Backups made on request that are kept on the gateway's disk.
 const MAX_BACKUPS: usize = 8;
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -31,6 +37,35 @@ static BACKUP: Object = Object::of(
         read("name", NAME, "Name of the file."),
         read("bytes", COUNT, "Its size."),
         read("made_at", Kind::Time, "When it was begun, to the second."),
+        read("scheduled", Kind::Flag, "Whether the gateway made it by itself. Old ones of these are removed (`backup.keep`)."),
+        read("check", Kind::Object(&CHECK), "Its last check by a job of kind `backup_check`; null: it was not checked.").or_null(),
+    ],
+);
+static CHECK: Object = Object::of(
+    "BackupCheck",
+    &[
+        read("at", Kind::Time, "When it was checked."),
+        read("fault", TEXT, "Why it is not all right; null: it can be restored, and its sums agree.").or_null(),
+    ],
+);
+static FAILURE: Object = Object::of(
+    "BackupFailure",
+    &[
+        read("since", Kind::Time, "The first failure since a backup was made."),
+        read("at", Kind::Time, "The last failure."),
+        read("message", TEXT, "What went wrong."),
+    ],
+);
+static SCHEDULE: Object = Object::of(
+    "BackupSchedule",
+    &[
+        read("supported", Kind::Flag, "Whether the database is SQLite; that of PostgreSQL is backed up with its own tools."),
+        read("interval_hours", COUNT, "Hours between two backups; 0: none are made (`backup.interval_hours`)."),
+        read("keep", COUNT, "How many of them are kept (`backup.keep`)."),
+        read("folder", TEXT, "Folder of all backups (`backup.folder`)."),
+        read("last_at", Kind::Time, "When the newest of them was begun.").or_null(),
+        read("next_at", Kind::Time, "When the next one is due; null: none is.").or_null(),
+        read("failure", Kind::Object(&FAILURE), "Why the last one failed; null once one is made, and after a restart.").or_null(),
     ],
 );
 
@@ -50,6 +85,15 @@ pub(super) static ROUTES: &[Route] = &[
         "Removes a backup from the gateway's disk.",
         handler!(remove),
     ),
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/backup-schedule",
+            "get_backup_schedule",
+            "The backups that the gateway makes by itself: interval, folder, the next one, and why the last one failed.",
+            handler!(schedule),
+        )
+        .returns(ResponseSchema::Object(&SCHEDULE)),
 ];
 
 /// Works on the folder without blocking the threads of the console.
@@ -63,7 +107,8 @@ async fn on_folder<T: Send + 'static>(
 
 /// Refuses another backup when there are as many as are kept.
 pub(super) async fn require_room(jobs: &Jobs) -> Result<(), ApiError> {
-    if on_folder(jobs, |folder| folder.list()).await?.len() < MAX_BACKUPS {
+    let files = on_folder(jobs, |folder| folder.list()).await?;
+    if files.iter().filter(|file| file.origin == BackupOrigin::Request).count() < MAX_BACKUPS {
         return Ok(());
     }
     let message =
@@ -71,9 +116,44 @@ pub(super) async fn require_room(jobs: &Jobs) -> Result<(), ApiError> {
     Err(ApiError::conflict("too_many_backups", message))
 }
 
+/// Refuses a name that is none of a backup.
+pub(super) async fn require(jobs: &Jobs, name: &str) -> Result<(), ApiError> {
+    let wanted = name.to_owned();
+    if on_folder(jobs, move |folder| Ok(folder.find(&wanted))).await?.is_some() {
+        return Ok(());
+    }
+    Err(ApiError::value("name", format_args!("there is no backup '{name}' on the gateway's disk")))
+}
+
+fn show(file: &BackupFile) -> Value {
+    let check = |note: &BackupNote| json!({"at": time_value(Timestamp(note.at)), "fault": note.fault});
+    json!({
+        "name": file.name, "bytes": file.bytes, "made_at": time_value(file.made_at),
+        "scheduled": file.origin == BackupOrigin::Schedule, "check": file.note.as_ref().map(check),
+    })
+}
+
+async fn schedule(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let jobs = jobs(&context)?;
+    let (scheduled, now) = (jobs.scheduled_backups(), context.state.gateway.now());
+    let settings = context.state.gateway.settings();
+    let number = |name: &str| -> u64 {
+        let setting = settings.iter().find(|setting| setting.name == name);
+        setting.and_then(|setting| setting.value.as_ref()?.parse().ok()).unwrap_or(0)
+    };
+    let hours = number("backup.interval_hours");
+    let files = on_folder(jobs, |folder| folder.list()).await?;
+    let last = files.iter().find(|file| file.origin == BackupOrigin::Schedule).map(|file| file.made_at);
+    let failure = |it: &BackupFailure| json!({"since": time_value(it.since), "at": time_value(it.at), "message": it.message});
+    Ok(ApiResponse::ok(json!({
+        "supported": scheduled.is_supported(), "interval_hours": hours, "keep": number("backup.keep"),
+        "folder": jobs.backups().path().display().to_string(), "last_at": last.map(time_value),
+        "next_at": scheduled.next(last, hours, now).map(time_value), "failure": scheduled.failure().as_ref().map(failure),
+    })))
+}
+
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let files = on_folder(jobs(&context)?, |folder| folder.list()).await?;
-    let show = |file: &BackupFile| json!({"name": file.name, "bytes": file.bytes, "made_at": time_value(file.made_at)});
     Ok(ApiResponse::ok(json!({"items": files.iter().map(show).collect::<Vec<_>>(), "next": null})))
 }
 

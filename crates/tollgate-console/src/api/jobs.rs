@@ -12,7 +12,7 @@ use tokio::{
 };
 use tollgate_core::JobId;
 use tollgate_store::{
-    Actor, AdminScope, Change, JobAction, UsageFilter,
+    Actor, AdminScope, BackupOrigin, Change, JobAction, UsageFilter,
     fields::{Access, FieldShape, Kind, Object, WriteMode},
 };
 
@@ -50,10 +50,11 @@ const DAY: Kind = Kind::Text { min: 10, max: 10 };
 /// One outcome, or several separated by commas.
 const OUTCOME: Kind = Kind::Text { min: 1, max: 100 };
 
-/// Parameters of a replay, of an import, and of an export.
+/// Parameters of a replay, of an import, of an export, and of the check of a backup.
 const REPLAY_PARAMETERS: &[&str] = &["file", "key", "member", "group", "model", "outcome", "since", "until"];
 const IMPORT_PARAMETERS: &[&str] = &["file", "built_in", "format", "source", "to", "models", "overwrite", "dry_run", "confirm"];
 const EXPORT_PARAMETERS: &[&str] = &["from", "to"];
+const BACKUP_CHECK_PARAMETERS: &[&str] = &["name"];
 
 static PROGRESS: Object = Object::of(
     "JobProgress",
@@ -84,7 +85,7 @@ static JOB: Object = Object::of(
     "Job",
     &[
         read("id", Kind::Id("job_"), "Job id."),
-        needed("kind", Kind::Word(JobKind::WORDS), "`replay` and `backup`: admins only."),
+        needed("kind", Kind::Word(JobKind::WORDS), "`replay`, `backup` and `backup_check`: admins only."),
         parameter(
             "file",
             prices::LIST_FILE,
@@ -109,6 +110,7 @@ static JOB: Object = Object::of(
         parameter("overwrite", prices::OVERWRITE, "Import: models whose prices are replaced although they were set by hand."),
         parameter("from", DAY, "Export: first day to export, also if it was exported; without days those that are due."),
         parameter("to", DAY, "Export: last day to export; default `from`."),
+        parameter("name", NAME, "Check of a backup: its name, as `/admin/v1/backups` has it."),
         parameter("dry_run", Kind::Flag, "Import: true: show the difference and write nothing."),
         parameter("confirm", Kind::Flag, "Import: write even if price limits leave a model without any account."),
         read("state", Kind::Word(JobState::WORDS), "State."),
@@ -142,7 +144,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Post,
             "/admin/v1/jobs",
             "start_job",
-            "Starts a job. One of a kind runs at a time; `replay` and `backup` need the scope `admin`.",
+            "Starts a job. One of a kind runs at a time; `replay`, `backup` and `backup_check` need the scope `admin`.",
             handler!(start),
         )
         .takes(&JOB, WriteMode::Create)
@@ -212,8 +214,10 @@ async fn start(context: RequestContext) -> Result<ApiResponse, ApiError> {
     require_scope(&context, kind)?;
     let request = request(kind, &context)?;
     let jobs = jobs(&context)?;
-    if kind == JobKind::Backup {
-        super::backups::require_room(jobs).await?;
+    match &request {
+        JobRequest::Backup(_) => super::backups::require_room(jobs).await?,
+        JobRequest::BackupCheck(name) => super::backups::require(jobs, name).await?,
+        JobRequest::Doctor | JobRequest::Verify | JobRequest::Replay(_) | JobRequest::Import(_) | JobRequest::Export(_) => {}
     }
     let job = match jobs.admit(request.kind(), context.actor().name, context.idempotency()?)? {
         crate::jobs::Admission::New(job) => job,
@@ -245,7 +249,8 @@ fn request(kind: JobKind, context: &RequestContext) -> Result<JobRequest, ApiErr
     match kind {
         JobKind::Doctor => Ok(JobRequest::Doctor),
         JobKind::Verify => Ok(JobRequest::Verify),
-        JobKind::Backup => Ok(JobRequest::Backup),
+        JobKind::Backup => Ok(JobRequest::Backup(BackupOrigin::Request)),
+        JobKind::BackupCheck => backup_check(body),
         JobKind::Replay => replay(body),
         JobKind::Import => import(body, context.actor()),
         JobKind::Export => export(body),
@@ -255,6 +260,7 @@ fn request(kind: JobKind, context: &RequestContext) -> Result<JobRequest, ApiErr
 fn refuse_parameters_of_others(kind: JobKind, body: &InputFields) -> Result<(), ApiError> {
     let own: &[&str] = match kind {
         JobKind::Doctor | JobKind::Verify | JobKind::Backup => &[],
+        JobKind::BackupCheck => BACKUP_CHECK_PARAMETERS,
         JobKind::Replay => REPLAY_PARAMETERS,
         JobKind::Import => IMPORT_PARAMETERS,
         JobKind::Export => EXPORT_PARAMETERS,
@@ -288,10 +294,16 @@ fn import(body: &InputFields, actor: Actor) -> Result<JobRequest, ApiError> {
     })))
 }
 
+fn missing(name: &str) -> ApiError {
+    ApiError::invalid("missing_required_parameter", name, format!("Missing required parameter: '{name}'."))
+}
+
+fn backup_check(body: &InputFields) -> Result<JobRequest, ApiError> {
+    body.text("name").map(|name| JobRequest::BackupCheck(name.to_owned())).ok_or_else(|| missing("name"))
+}
+
 fn replay(body: &InputFields) -> Result<JobRequest, ApiError> {
-    let Some(file) = body.text("file") else {
-        return Err(ApiError::invalid("missing_required_parameter", "file", "Missing required parameter: 'file'."));
-    };
+    let file = body.text("file").ok_or_else(|| missing("file"))?;
     if file.chars().nth(MAX_CATALOG_FILE).is_some() {
         return Err(ApiError::value("file", format_args!("a catalog file has at most {MAX_CATALOG_FILE} characters")));
     }
@@ -382,6 +394,9 @@ mod tests {
         }
         assert!(refused(JobKind::Verify, &json!({"kind": "verify", "file": "x"})).contains("'file'. A verify takes none."));
         assert!(refused(JobKind::Backup, &json!({"kind": "backup", "key": "x"})).contains("'key'"));
+        assert!(refused(JobKind::Backup, &json!({"kind": "backup", "name": "x"})).contains("'name'"));
+        assert!(refused(JobKind::BackupCheck, &json!({"kind": "backup_check", "file": "x"})).contains("takes name."));
+        assert!(backup_check(&body(&json!({"kind": "backup_check"}))).unwrap_err().message().contains("'name'"));
         assert!(refused(JobKind::Replay, &json!({"kind": "replay", "file": "x", "overwrite": []})).contains("'overwrite'"));
         assert!(
             refused(JobKind::Import, &json!({"kind": "import", "file": "x", "outcome": "refused"}))
@@ -393,7 +408,7 @@ mod tests {
     fn every_job_parameter_belongs_to_a_kind() {
         let parameters = JOB.fields.iter().filter(|field| field.access == Access::WriteOnly).map(|field| field.name);
         for name in parameters {
-            let of_a_kind = [REPLAY_PARAMETERS, IMPORT_PARAMETERS, EXPORT_PARAMETERS];
+            let of_a_kind = [REPLAY_PARAMETERS, IMPORT_PARAMETERS, EXPORT_PARAMETERS, BACKUP_CHECK_PARAMETERS];
             assert!(of_a_kind.iter().any(|parameters| parameters.contains(&name)), "{name}");
         }
     }

@@ -51,7 +51,7 @@ fn script() -> Script {
     let ((begun, begins), (end, ends)) = (sync_channel(8), sync_channel(8));
     let (tasks, stop, data) = (TaskTracker::new(), CancellationToken::new(), TempDir::new().unwrap());
     let runner = Arc::new(Scripted { begun, end: Mutex::new(ends) });
-    let jobs = Jobs::new(runner, BackupFolder::of(data.path()), tasks.clone(), stop.clone());
+    let jobs = Jobs::new(runner, (BackupFolder::of(data.path()), ScheduledBackups::new(true)), tasks.clone(), stop.clone());
     Script { jobs, begun: begins, end, tasks, stop, _data: data }
 }
 
@@ -93,14 +93,14 @@ async fn third_job_is_queued_and_can_be_cancelled_before_it_runs() {
     for job in &first {
         is_in(job, JobState::Running).await;
     }
-    let third = script.start(JobRequest::Backup);
+    let third = script.start(JobRequest::Backup(BackupOrigin::Request));
     assert_eq!(third.show_whole()["state"], "queued");
     assert!(third.request_cancel("ops") && !third.request_cancel("root"));
     let shown = ended(&third).await;
     assert_eq!((&shown["state"], &shown["cancelled_by"], &shown["started_at"]), (&json!("cancelled"), &json!("ops"), &Value::Null));
     first[0].request_cancel("ops");
     assert_eq!(ended(&first[0]).await["state"], "cancelled");
-    let again = script.start(JobRequest::Backup);
+    let again = script.start(JobRequest::Backup(BackupOrigin::Request));
     is_in(&again, JobState::Running).await;
     // All jobs that began, in any order because each has a thread. The cancelled one is not among them.
     let begun: Vec<JobKind> = (0..3).map(|_| script.begun.recv().unwrap()).collect();

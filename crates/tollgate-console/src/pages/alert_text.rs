@@ -79,6 +79,10 @@ fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
             if skew > 0 { t.say_with("alert.clock_ahead", &values) } else { t.say_with("alert.clock_behind", &values) }
         }
         "export_late" => t.say_with("alert.export_late", &[("day", &format::day(t, fact("day")?)), ("fault", fact("fault")?)]),
+        "backup_failed" => {
+            let (since, fault) = (time("since")?, fact("fault")?);
+            t.say_with("alert.backup_failed", &[("node", node), ("since", &since), ("fault", fault)])
+        }
         _ => return None,
     })
 }
@@ -112,7 +116,7 @@ pub(crate) fn link(t: Locale, rule: &str, subject: &str, detail: &Value) -> Opti
         "usage_excess" => of_channel(fact("channel")?),
         "negative_margin" | "unpriced_model" | "sold_below_cost" => of_price(fact("model")?),
         "key_expiring" => of_key(fact("id").filter(|id| id.starts_with("key_"))?),
-        "journal_growing" | "certificate_expiring" | "clock_skew" | "export_late" => {
+        "journal_growing" | "certificate_expiring" | "clock_skew" | "export_late" | "backup_failed" => {
             (t.say("alert.open_system"), "/system".to_owned())
         }
         _ => return None,
@@ -135,6 +139,7 @@ pub(crate) fn name(t: Locale, rule: &str) -> String {
         "usage_excess" => t.say("alert.name.usage_excess"),
         "clock_skew" => t.say("alert.name.clock_skew"),
         "export_late" => t.say("alert.name.export_late"),
+        "backup_failed" => t.say("alert.name.backup_failed"),
         _ => return format::capital(&rule.replace('_', " ")),
     };
     name.to_owned()
@@ -177,6 +182,7 @@ pub(crate) fn rule(t: Locale, rule: &str, doc: &str) -> String {
         "usage_excess" => t.say("alert.rule.usage_excess"),
         "clock_skew" => t.say("alert.rule.clock_skew"),
         "export_late" => t.say("alert.rule.export_late"),
+        "backup_failed" => t.say("alert.rule.backup_failed"),
         _ => doc,
     };
     text.to_owned()
@@ -187,8 +193,8 @@ mod tests {
     use serde_json::{Map, json};
     use tollgate_core::{
         AlertCondition, AlertRule, Budget, BudgetAction, ErrorCounts, ExpiringKey, LowBalance, MemberId, NanoUsd, Subject,
-        Timestamp, Window, balance_conditions, budget_condition, certificate_condition, error_condition, journal_condition,
-        key_conditions,
+        Timestamp, Window, backup_condition, balance_conditions, budget_condition, certificate_condition, error_condition,
+        journal_condition, key_conditions,
     };
 
     use super::*;
@@ -219,7 +225,8 @@ mod tests {
         found.extend(journal_condition("n1", 5_000, 12, 1_000));
         found.extend(certificate_condition("n1", "c.pem", NOW, 14, NOW));
         found.push(of_gateway);
-        assert_eq!(found.len(), 7);
+        found.push(backup_condition("n1", NOW, "no space"));
+        assert_eq!(found.len(), 8);
         for condition in &found {
             let (english, chinese) = (shown(Locale::EN, condition), shown(Locale::ZH_CN, condition));
             assert!(english.starts_with(|first: char| first.is_uppercase() || first.is_numeric()), "{english}");

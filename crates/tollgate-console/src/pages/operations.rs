@@ -34,6 +34,7 @@ operations! {
     ENABLE_TOTP = "enable_totp";
     END_SESSION = "end_session";
     GET_ADMIN_KEY = "get_admin_key";
+    GET_BACKUP_SCHEDULE = "get_backup_schedule";
     GET_EXPORTS = "get_exports";
     GET_LOAD = "get_load";
     CHANGE_ACCOUNT = "change_account";

@@ -1,27 +1,27 @@
 //! The system: its version, and long work as jobs with live progress: doctor, verification, replay, import, exports and backups.
 
+mod backups;
 mod export;
 mod job;
 
 use std::sync::Arc;
 
 use askama::Template;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 
 use self::{
+    backups::BackupPart,
     export::ExportPart,
     job::{JobObject, JobRow},
 };
 use super::{
     control::{self, ControlSection, FaultPlace, FormView},
     form::{FormData, FormState},
-    format::{self, TimeText},
+    format,
     layout::{Layout, Script},
     locale::Locale,
     operations,
-    preferences::Toast,
     pricing::import::{list_body, list_controls},
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of},
@@ -44,7 +44,8 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/system/export", OPERATOR, page!(start_export)),
     PageRoute::get("/system/jobs/{job}", OPERATOR, page!(job::show)),
     PageRoute::post("/system/jobs/{job}/cancel", OPERATOR, page!(cancel)),
-    PageRoute::post("/system/backups/{name}/remove", ADMIN, page!(remove_backup)),
+    PageRoute::post("/system/backups/{name}/check", ADMIN, page!(backups::check)),
+    PageRoute::post("/system/backups/{name}/remove", ADMIN, page!(backups::remove)),
 ];
 
 /// Jobs that are listed.
@@ -64,7 +65,8 @@ struct SystemPage {
     kinds: Vec<(&'static str, &'static str, &'static str, &'static str)>,
     jobs: Vec<JobRow>,
     export: ExportPart,
-    backups: Vec<BackupRow>,
+    /// For admins.
+    backups: Option<BackupPart>,
 }
 
 #[derive(Debug, Template)]
@@ -76,21 +78,6 @@ struct JobFormPage {
     form: FormView,
 }
 
-#[derive(Debug, Deserialize)]
-struct BackupObject {
-    name: String,
-    bytes: u64,
-    made_at: String,
-}
-
-#[derive(Debug)]
-struct BackupRow {
-    name: String,
-    size: String,
-    made: Option<TimeText>,
-    link: String,
-}
-
 async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     system_page(&request, &FormState::default()).await
 }
@@ -98,11 +85,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
     let (t, is_admin) = (request.t(), request.is_admin());
     let jobs = request.read::<ApiPage<JobObject>>(operations::LIST_JOBS, get(&[("limit", JOBS)])).await?;
-    let backups = if is_admin {
-        request.read::<ApiPage<BackupObject>>(operations::LIST_BACKUPS, ApiCall::default()).await?.items
-    } else {
-        Vec::new()
-    };
+    let backups = if is_admin { Some(BackupPart::load(request).await?) } else { None };
     let export = ExportPart::load(request).await?;
     let mut kinds = vec![
         ("doctor", t.say("system.doctor"), t.say("system.doctor_about"), "tool"),
@@ -111,12 +94,6 @@ async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageRep
     if is_admin {
         kinds.push(("backup", t.say("system.backup"), t.say("system.backup_about"), "dl"));
     }
-    let backup = |it: BackupObject| BackupRow {
-        link: request.url(&format!("/admin/v1/backups/{}", it.name)),
-        size: t.say_with("system.bytes", &[("size", &format::compact(t, it.bytes))]),
-        made: format::time(t, &it.made_at),
-        name: it.name,
-    };
     let template = SystemPage {
         layout: request.layout(t.say("nav.system")),
         t,
@@ -126,7 +103,7 @@ async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageRep
         kinds,
         jobs: jobs.items.iter().map(|it| JobRow::of(t, it)).collect(),
         export,
-        backups: backups.into_iter().map(backup).collect(),
+        backups,
     };
     PageReply::page(state.status(), &template)
 }
@@ -165,26 +142,6 @@ async fn cancel(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let call = ApiCall { path: path_of(&[("job", id)]), ..ApiCall::default() };
     request.call(operations::CANCEL_JOB, call).await?;
     Ok(PageReply::redirect(&request.url(&format!("/system/jobs/{id}"))))
-}
-
-async fn remove_backup(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let name = request.path_param("name");
-    // The name of the file is typed: a backup cannot be made again.
-    let removed = match control::check_typed_name(&request.form, name) {
-        Ok(()) => {
-            let call = ApiCall { path: path_of(&[("name", name)]), ..ApiCall::default() };
-            request.call(operations::REMOVE_BACKUP, call).await
-        }
-        Err(error) => Err(error),
-    };
-    match removed {
-        Ok(_) => Ok(PageReply::redirect(&request.url("/system")).toast(Toast::Removed)),
-        Err(error) => {
-            // Every backup has this field, so the fault is shown above the list.
-            let state = FormState::refused_at(request.t(), &request.form, &error, None)?;
-            system_page(&request, &state).await
-        }
-    }
 }
 
 // === replay and import ===

@@ -257,6 +257,13 @@ pub fn export_condition(first: &str, fault: &str) -> AlertCondition {
     AlertCondition::new(AlertRule::ExportLate, "export", text).with("day", first).with("fault", fault)
 }
 
+/// The last scheduled backup of a node has failed; scheduled backups fail since `since`.
+#[must_use]
+pub fn backup_condition(node: &str, since: Timestamp, fault: &str) -> AlertCondition {
+    let text = format!("scheduled backups of {node} fail since {since}: {fault}");
+    AlertCondition::new(AlertRule::BackupFailed, format!("node {node}"), text).with("since", &since).with("fault", fault)
+}
+
 /// A size in the largest unit that it reaches, with one decimal: `268435456` as `256.0 MiB`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {

@@ -150,7 +150,7 @@ impl<R: Read> Read for Hashed<R> {
 }
 
 /// Unpacks a backup into a folder and checks it against its manifest. Entries of other names are refused.
-pub(super) fn unpack(backup: &Path, into: &Path) -> Result<Manifest, StoreError> {
+pub(super) fn unpack(backup: &Path, into: &Path, control: &WorkControl) -> Result<Manifest, StoreError> {
     let damaged = |detail: String| StoreError::Backup { path: backup.to_owned(), detail };
     let reading = |source| StoreError::File { action: "read", path: backup.to_owned(), source };
     let not_whole = |error: io::Error| damaged(format!("it is not a whole backup: {error}"));
@@ -175,7 +175,9 @@ pub(super) fn unpack(backup: &Path, into: &Path) -> Result<Manifest, StoreError>
         options.write(true).create_new(true);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&path).map_err(writing)?;
-        let mut from = Hashed { inner: entry, sha256: Sha256::new(), bytes: 0 };
+        let total = entry.size();
+        let inner = ReportedRead { inner: entry, done: 0, total, control };
+        let mut from = Hashed { inner, sha256: Sha256::new(), bytes: 0 };
         io::copy(&mut from, &mut file).map_err(not_whole)?;
         file.sync_all().map_err(writing)?;
         files.push(ManifestFile { name, bytes: from.bytes, sha256: hex::encode(from.sha256.finalize()) });

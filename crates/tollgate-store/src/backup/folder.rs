@@ -1,18 +1,26 @@
-//! The folder of the backups that a running gateway makes, `<data>/backups`. Names are generated here. A name from a request is
-//! accepted only if it has the form of a generated one.
+//! The folder of the backups that a running gateway makes, `<data>/backups` unless the settings name another one. Names are generated
+//! here. A name from a request is accepted only if it has the form of a generated one. The result of the last check of a backup is a
+//! small file beside it.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
+use serde::{Deserialize, Serialize};
 use tollgate_core::Timestamp;
 
 use super::{COPY, DRAFT};
 use crate::{StoreError, data_folder};
 
 const PREFIX: &str = "tollgate-";
+/// Follows the prefix in the names of backups that the gateway made by itself.
+const SCHEDULED: &str = "scheduled-";
 const SUFFIX: &str = ".backup";
+/// Ending of the file with the result of a backup's last check.
+const NOTE: &str = ".checked";
+/// Folder that backups are restored into to be checked.
+const SCRATCH: &str = ".tollgate-check";
 
 #[derive(Clone, Debug)]
 pub struct BackupFolder {
@@ -24,24 +32,63 @@ pub struct BackupFile {
     pub name: String,
     pub bytes: u64,
     pub made_at: Timestamp,
+    pub origin: BackupOrigin,
+    /// Result of its last check.
+    pub note: Option<BackupNote>,
+}
+
+/// Why a backup was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackupOrigin {
+    Request,
+    Schedule,
+}
+
+/// Result of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupNote {
+    /// Microseconds since 1970 (UTC).
+    pub at: i64,
+    /// Why it is not all right; `None` if it is.
+    pub fault: Option<String>,
 }
 
 /// The name of a backup made in this second, such as `tollgate-2026-11-22T18-23-29Z.backup`.
-fn name_of(made_at: Timestamp) -> String {
-    format!("{PREFIX}{}{SUFFIX}", made_at.to_string().replace(':', "-"))
+fn name_of(origin: BackupOrigin, made_at: Timestamp) -> String {
+    let scheduled = if origin == BackupOrigin::Schedule { SCHEDULED } else { "" };
+    format!("{PREFIX}{scheduled}{}{SUFFIX}", made_at.to_string().replace(':', "-"))
 }
 
-/// When the backup of this name was made; `None` for every text that [`name_of`] does not make.
-fn made_at(name: &str) -> Option<Timestamp> {
-    let (day, time) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('T')?;
+/// Why and when the backup of this name was made; `None` for every text that [`name_of`] does not make.
+fn parse(name: &str) -> Option<(BackupOrigin, Timestamp)> {
+    let text = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let (origin, text) = match text.strip_prefix(SCHEDULED) {
+        Some(text) => (BackupOrigin::Schedule, text),
+        None => (BackupOrigin::Request, text),
+    };
+    let (day, time) = text.split_once('T')?;
     let at: jiff::Timestamp = format!("{day}T{}", time.replace('-', ":")).parse().ok()?;
     let at = Timestamp(at.as_microsecond());
-    (name_of(at) == name).then_some(at)
+    (name_of(origin, at) == name).then_some((origin, at))
 }
 
 impl BackupFolder {
     pub fn of(data: &Path) -> Self {
-        Self { path: data.join("backups") }
+        Self::at(data.join("backups"))
+    }
+
+    /// The folder at this path, of this gateway alone.
+    pub const fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder that a backup is restored into to be checked; one is checked at a time.
+    pub fn scratch(&self) -> PathBuf {
+        self.path.join(SCRATCH)
     }
 
     fn failed(&self, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> StoreError {
@@ -51,24 +98,24 @@ impl BackupFolder {
 
     /// Path for a backup made at this time. Creates the folder and removes the temporary files of backups that were killed, so no
     /// other backup may be in progress.
-    pub fn target(&self, now: Timestamp) -> Result<PathBuf, StoreError> {
+    pub fn target(&self, origin: BackupOrigin, now: Timestamp) -> Result<PathBuf, StoreError> {
         data_folder::create(&self.path)?;
         for entry in fs::read_dir(&self.path).map_err(self.failed("read", ""))?.flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             let temporary = name.rsplit_once('.').is_some_and(|(backup, what)| {
                 let is_temporary = [DRAFT, COPY].iter().any(|kind| what.strip_prefix(kind).is_some_and(|id| id.starts_with('-')));
-                is_temporary && made_at(backup).is_some()
+                is_temporary && parse(backup).is_some()
             });
             if temporary {
                 fs::remove_file(entry.path()).map_err(self.failed("remove", &name))?;
             }
         }
         let mut at = now;
-        while self.path.join(name_of(at)).exists() {
+        while self.path.join(name_of(origin, at)).exists() {
             at = at.plus_ms(1_000);
         }
-        Ok(self.path.join(name_of(at)))
+        Ok(self.path.join(name_of(origin, at)))
     }
 
     /// The backups that are there, newest first.
@@ -80,9 +127,9 @@ impl BackupFolder {
         };
         let named = |entry: fs::DirEntry| {
             let name = entry.file_name().into_string().ok()?;
-            let (made_at, file) = (made_at(&name)?, entry.metadata().ok()?);
+            let ((origin, made_at), file) = (parse(&name)?, entry.metadata().ok()?);
             // The metadata are those of a link itself.
-            file.is_file().then_some(BackupFile { name, bytes: file.len(), made_at })
+            file.is_file().then(|| BackupFile { note: self.note(&name), name, bytes: file.len(), made_at, origin })
         };
         let mut files: Vec<BackupFile> = entries.flatten().filter_map(named).collect();
         files.sort_by_key(|file| std::cmp::Reverse(file.made_at));
@@ -103,24 +150,62 @@ impl BackupFolder {
         if !self.has(name) {
             return Ok(false);
         }
+        let _ = fs::remove_file(self.note_path(name));
         fs::remove_file(self.path.join(name)).map(|()| true).map_err(self.failed("remove", name))
+    }
+
+    /// Removes the oldest backups of the schedule beyond the newest `kept` ones, and returns their names.
+    pub fn remove_old(&self, kept: usize) -> Result<Vec<String>, StoreError> {
+        let scheduled = self.list()?.into_iter().filter(|file| file.origin == BackupOrigin::Schedule);
+        let names: Vec<String> = scheduled.skip(kept).map(|file| file.name).collect();
+        for name in &names {
+            self.remove(name)?;
+        }
+        Ok(names)
+    }
+
+    /// The path of a backup; `None` if there is none of this name.
+    pub fn find(&self, name: &str) -> Option<PathBuf> {
+        self.has(name).then(|| self.path.join(name))
+    }
+
+    /// Notes the result of a check of a backup.
+    pub fn set_note(&self, name: &str, note: &BackupNote) -> Result<(), StoreError> {
+        if !self.has(name) {
+            return Ok(());
+        }
+        let text = serde_json::to_vec(note).expect("texts and numbers are valid JSON");
+        fs::write(self.note_path(name), text).map_err(self.failed("write", name))
+    }
+
+    fn note(&self, name: &str) -> Option<BackupNote> {
+        serde_json::from_slice(&fs::read(self.note_path(name)).ok()?).ok()
+    }
+
+    fn note_path(&self, name: &str) -> PathBuf {
+        self.path.join(format!("{name}{NOTE}"))
     }
 
     /// Whether there is a backup of this name: a regular file, not a symbolic link.
     fn has(&self, name: &str) -> bool {
-        made_at(name).is_some() && fs::symlink_metadata(self.path.join(name)).is_ok_and(|file| file.is_file())
+        parse(name).is_some() && fs::symlink_metadata(self.path.join(name)).is_ok_and(|file| file.is_file())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        BackupOrigin::{Request, Schedule},
+        *,
+    };
 
     const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 
     #[test]
     fn only_generated_backup_names_are_accepted() {
-        assert_eq!(made_at(&name_of(NOW)), Some(NOW));
+        for origin in [Request, Schedule] {
+            assert_eq!(parse(&name_of(origin, NOW)), Some((origin, NOW)));
+        }
         for name in [
             "",
             ".",
@@ -137,8 +222,10 @@ mod tests {
             "tollgate-2026-11-22T18:23:29Z.backup",
             "tollgate-2026-11-22T18-23-29Z.backup.new-7",
             "tollgate-2026-11-22T18-23-29Z.backup\0",
+            "tollgate-scheduled-scheduled-2026-11-22T18-23-29Z.backup",
+            "tollgate-scheduled-2026-11-22T18-23-29Z.backup.checked",
         ] {
-            assert_eq!(made_at(name), None, "{name:?}");
+            assert_eq!(parse(name), None, "{name:?}");
         }
     }
 
@@ -148,17 +235,24 @@ mod tests {
         let folder = BackupFolder::of(data.path());
         assert_eq!(folder.list().unwrap(), []);
         fs::write(data.path().join("master.key"), "secret").unwrap();
-        let target = folder.target(NOW).unwrap();
+        let target = folder.target(Request, NOW).unwrap();
         fs::write(&target, "backup").unwrap();
-        let linked = name_of(NOW.plus_ms(1_000));
+        let linked = name_of(Request, NOW.plus_ms(1_000));
         std::os::unix::fs::symlink(data.path().join("master.key"), data.path().join("backups").join(&linked)).unwrap();
         for name in ["../master.key", "..", "", "master.key", &linked] {
             assert!(folder.open(name).unwrap().is_none() && !folder.remove(name).unwrap(), "{name}");
         }
         assert!(data.path().join("master.key").exists());
-        let name = name_of(NOW);
-        assert_eq!(folder.list().unwrap(), [BackupFile { name: name.clone(), bytes: 6, made_at: NOW }]);
-        assert_eq!(folder.target(NOW).unwrap().file_name().unwrap(), &*name_of(NOW.plus_ms(2_000)), "nothing is replaced");
+        let name = name_of(Request, NOW);
+        assert_eq!(
+            folder.list().unwrap(),
+            [BackupFile { name: name.clone(), bytes: 6, made_at: NOW, origin: Request, note: None }]
+        );
+        assert_eq!(
+            folder.target(Request, NOW).unwrap().file_name().unwrap(),
+            &*name_of(Request, NOW.plus_ms(2_000)),
+            "nothing is replaced"
+        );
         assert_eq!(folder.open(&name).unwrap().unwrap().1, 6);
         assert!(folder.remove(&name).unwrap() && !target.exists() && !folder.remove(&name).unwrap());
     }
@@ -167,12 +261,32 @@ mod tests {
     fn files_of_a_killed_backup_are_removed_before_the_next_one() {
         let data = tempfile::TempDir::new().unwrap();
         let folder = BackupFolder::of(data.path());
-        let target = folder.target(NOW).unwrap();
+        let target = folder.target(Request, NOW).unwrap();
         for path in [super::super::beside(&target, DRAFT), super::super::beside(&target, COPY), target.with_extension("note")] {
             fs::write(path, "x").unwrap();
         }
-        folder.target(NOW).unwrap();
+        folder.target(Request, NOW).unwrap();
         let left: Vec<_> = fs::read_dir(data.path().join("backups")).unwrap().flatten().map(|it| it.file_name()).collect();
         assert_eq!(left, [target.with_extension("note").file_name().unwrap()]);
+    }
+
+    #[test]
+    fn old_scheduled_backups_are_removed_with_the_results_of_their_checks() {
+        let data = tempfile::TempDir::new().unwrap();
+        let folder = BackupFolder::of(data.path());
+        let by_hand = folder.target(Request, NOW).unwrap();
+        fs::write(&by_hand, "x").unwrap();
+        for hour in 1..=4 {
+            fs::write(folder.target(Schedule, NOW.plus_ms(hour * 3_600_000)).unwrap(), "x").unwrap();
+        }
+        let oldest = name_of(Schedule, NOW.plus_ms(3_600_000));
+        let note = BackupNote { at: NOW.0, fault: Some("the sums differ".to_owned()) };
+        folder.set_note(&oldest, &note).unwrap();
+        let listed = folder.list().unwrap();
+        assert_eq!(listed.iter().map(|file| file.note.clone()).collect::<Vec<_>>(), [None, None, None, Some(note), None]);
+        assert_eq!(folder.remove_old(3).unwrap(), [oldest.clone()]);
+        assert!(folder.find(&oldest).is_none() && !folder.note_path(&oldest).exists() && by_hand.exists());
+        assert_eq!(folder.list().unwrap().len(), 4, "those that were made by hand are not counted");
+        assert_eq!(folder.remove_old(3).unwrap(), Vec::<String>::new());
     }
 }

@@ -52,8 +52,8 @@ pub struct RestoreReport {
 /// Restores a backup. Files are moved to their final paths only after everything was unpacked and checked; the database is last.
 ///
 /// # Errors
-/// When the folder is in use or holds a gateway's data, the backup is damaged, or the passphrase is wrong.
-pub fn restore(backup: &Path, target: &RestoreTarget) -> Result<RestoreReport, StoreError> {
+/// When the folder is in use or holds a gateway's data, the backup is damaged, the passphrase is wrong, or the work is cancelled.
+pub fn restore(backup: &Path, target: &RestoreTarget, control: &WorkControl) -> Result<RestoreReport, StoreError> {
     data_folder::create(&target.data)?;
     let _lock = DataFolderLock::take(&target.data)?;
     let database = match &target.url {
@@ -65,9 +65,12 @@ pub fn restore(backup: &Path, target: &RestoreTarget) -> Result<RestoreReport, S
     // Left behind by a restoration that was killed.
     let _ = fs::remove_dir_all(&draft);
     data_folder::create(&draft.join("journal"))?;
-    let restored = unpack_and_publish(backup, target, database, &draft);
+    let restored = unpack_and_publish(backup, target, database, (&draft, control));
     let removed = fs::remove_dir_all(&draft);
-    let report = restored?;
+    let report = match restored {
+        Err(_) if control.is_cancelled() => return Err(StoreError::Cancelled),
+        restored => restored?,
+    };
     removed.map_err(|source| StoreError::File { action: "remove", path: draft, source })?;
     Ok(report)
 }
@@ -96,9 +99,9 @@ fn unpack_and_publish(
     backup: &Path,
     target: &RestoreTarget,
     database: Option<&Path>,
-    draft: &Path,
+    (draft, control): (&Path, &WorkControl),
 ) -> Result<RestoreReport, StoreError> {
-    let manifest = archive::unpack(backup, draft)?;
+    let manifest = archive::unpack(backup, draft, control)?;
     match (manifest.database.as_str(), database) {
         ("sqlite", None) => {
             return Err(refused(target, "the backup holds an SQLite database; unset database.url (DATABASE_URL)".to_owned()));
@@ -109,7 +112,7 @@ fn unpack_and_publish(
         }
         _ => {}
     }
-    let records = if database.is_some() { Some(check_database(&draft.join(DATABASE), &WorkControl::unattended())?) } else { None };
+    let records = if database.is_some() { Some(check_database(&draft.join(DATABASE), control)?) } else { None };
     let (has_master_key, left_master_key) = restore_master_key(target, draft)?;
     let folder = journal_folder(&target.data);
     data_folder::create(&folder)?;

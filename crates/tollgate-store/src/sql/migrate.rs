@@ -30,6 +30,11 @@ pub(super) const ALL: &[SchemaStep] = &[SchemaStep {
 
 const TABLE: &str = "_sqlx_migrations";
 
+/// The version that a database has when every step was applied.
+pub(crate) fn newest_schema() -> i64 {
+    ALL.last().map_or(0, |step| step.version)
+}
+
 pub(super) async fn has_table(
     connection: &mut AnyConnection,
     dialect: Dialect,
@@ -53,7 +58,7 @@ pub(super) async fn check(connection: &mut AnyConnection, dialect: Dialect, data
         quick_check(connection, database).await?;
     }
     if has_table(connection, dialect, database, TABLE).await? {
-        let known = ALL.last().map_or(0, |step| step.version);
+        let known = newest_schema();
         let found = applied(connection, database).await?;
         return match found.into_iter().max() {
             Some(found) if found > known => Err(StoreError::Newer { database: database.to_owned(), found, known }),

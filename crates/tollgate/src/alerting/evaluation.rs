@@ -7,11 +7,11 @@ use std::{
 };
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
-use tollgate_console::{day_text, export_days};
+use tollgate_console::{ScheduledBackups, day_text, export_days};
 use tollgate_core::{
     AlertCondition, Billing, Budget, ChannelId, DownChannels, ErrorCounts, KeyId, LowBalance, MemberId, MemberStatus, NanoUsd,
-    Subject, Timestamp, Window, balance_conditions, budget_conditions, budget_subjects, catalog_conditions, certificate_condition,
-    certificate_expiry, channels_down, error_condition, export_condition, journal_condition, key_conditions,
+    Subject, Timestamp, Window, backup_condition, balance_conditions, budget_conditions, budget_subjects, catalog_conditions,
+    certificate_condition, certificate_expiry, channels_down, error_condition, export_condition, journal_condition, key_conditions,
 };
 use tollgate_gateway::state::{health_registry::HealthRegistry, shared::Shared};
 use tollgate_store::{
@@ -41,6 +41,7 @@ pub(crate) struct Sources {
     pub(crate) node: String,
     /// Ledger position at the start. Budgets of keys that spend after it are evaluated.
     pub(crate) position: LedgerPosition,
+    pub(crate) backups: ScheduledBackups,
 }
 
 impl Sources {
@@ -92,11 +93,12 @@ impl Evaluation {
         Self { sources, down: DownChannels::default(), position, keys: BTreeSet::new() }
     }
 
-    /// The journal and the certificates of this node.
+    /// The journal, the certificates and the scheduled backups of this node.
     pub(super) async fn of_node(&self, config: &Config, now: Timestamp) -> Vec<AlertCondition> {
-        let Sources { journal, node, .. } = &self.sources;
+        let Sources { journal, node, backups, .. } = &self.sources;
         let threshold = config.number("alerts.journal_bytes");
         let mut found = Vec::from_iter(journal_condition(node, journal.bytes(), journal.unbooked(), threshold));
+        found.extend(backups.failure().map(|failure| backup_condition(node, failure.since, &failure.message)));
         let days = i64::try_from(config.number("alerts.expiry_days")).unwrap_or(0);
         if days > 0 {
             let mut files: Vec<_> = compose::tls_files(config).map(|files| files.certificate).collect();

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 use tollgate_core::Secret;
-use tollgate_store::{RandomSource, RestoreReport, RestoreTarget, restore};
+use tollgate_store::{RandomSource, RestoreReport, RestoreTarget, WorkControl, restore};
 
 use crate::{
     admin::{self, AdminRequest, ApiPath},
@@ -17,7 +17,10 @@ use crate::{
     compose, config,
     failure::Failure,
     output,
-    work::backup::{BackupOutcome, backup},
+    work::{
+        backup::{BackupOutcome, backup},
+        backup_check::{BackupCheckOutcome, check},
+    },
 };
 
 /// Makes a backup.
@@ -63,7 +66,7 @@ fn remote_backup(common: &Common, file: &Path) -> Result<BackupOutcome, Failure>
             let text = format!("{failure}; the backup stays on the gateway's disk as {}", outcome.file);
             if matches!(failure, Failure::Unreachable(_)) { Failure::Unreachable(text) } else { Failure::Machine(text) }
         };
-        let draft = beside(file);
+        let draft = named_beside(file, "new");
         let fetched = async {
             let bytes = admin.download(&there, &mut create(&draft)?).await?;
             if bytes != outcome.bytes {
@@ -80,9 +83,9 @@ fn remote_backup(common: &Common, file: &Path) -> Result<BackupOutcome, Failure>
     Ok(BackupOutcome { file: file.display().to_string(), ..outcome })
 }
 
-fn beside(file: &Path) -> PathBuf {
+fn named_beside(file: &Path, what: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
-    name.push(format!(".new-{}", std::process::id()));
+    name.push(format!(".{what}-{}", std::process::id()));
     PathBuf::from(name)
 }
 
@@ -138,6 +141,9 @@ fn print_backup(common: &Common, outcome: &BackupOutcome) {
 
 /// Restores a backup.
 pub(crate) fn run_restore(common: &Common, arguments: &Restore) -> Result<(), Failure> {
+    if arguments.check {
+        return run_check(common, &arguments.file);
+    }
     let config = compose::settings(common, &[])?;
     let target = RestoreTarget {
         url: compose::store_url(&config)?,
@@ -146,7 +152,7 @@ pub(crate) fn run_restore(common: &Common, arguments: &Restore) -> Result<(), Fa
         passphrase: passphrase(arguments.passphrase.as_deref())?,
         random: RandomSource::system(),
     };
-    let report = restore(&arguments.file, &target)?;
+    let report = restore(&arguments.file, &target, &WorkControl::unattended())?;
     let RestoreReport { made_at, records, segments, has_master_key, left_master_key } = report;
     let data = config.data.display().to_string();
     if common.json {
@@ -166,4 +172,30 @@ pub(crate) fn run_restore(common: &Common, arguments: &Restore) -> Result<(), Fa
     }
     output::line("check it with `tollgate verify`, then start the gateway with `tollgate serve`");
     Ok(())
+}
+
+/// Checks a backup here, or one on the disk of a running gateway.
+fn run_check(common: &Common, file: &Path) -> Result<(), Failure> {
+    let here = |control: &_| check(&compose::settings(common, &[])?, file, named_beside(file, "check"), control);
+    let outcome: BackupCheckOutcome = job::run(common, &json!({"kind": "backup_check", "name": file.display().to_string()}), here)?;
+    if common.json {
+        output::json(&serde_json::to_value(&outcome).expect("texts and numbers are valid JSON"));
+    } else {
+        print_check(&outcome);
+    }
+    outcome.failure().map_or(Ok(()), Err)
+}
+
+fn print_check(outcome: &BackupCheckOutcome) {
+    let BackupCheckOutcome { file, made_at, journal_segments, records, schema, known_schema, verified } = outcome;
+    let database = records.map_or_else(String::new, |records| format!("database with {records} records, "));
+    output::line(&format!("{file}: whole, as of {made_at}: {database}journal with {journal_segments} segments"));
+    match schema {
+        Some(schema) if schema == known_schema => output::line(&format!("schema {schema}, that of this tollgate")),
+        Some(schema) => output::line(&format!("schema {schema}; this tollgate changes it to {known_schema} when it starts")),
+        None => output::line("the database is not in it: it is on PostgreSQL"),
+    }
+    if verified.as_ref().is_some_and(|verified| verified.agrees) {
+        output::line("it can be restored, and everything in it agrees");
+    }
 }

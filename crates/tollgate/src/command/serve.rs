@@ -113,6 +113,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
     let ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, redis, senders, .. } = components;
+    let scheduled_backups = senders.alerting.sources.backups.clone();
     let _log = spawn_senders(&background, senders, (&shared, &store), &left, &stop_background);
     let watched = (Arc::clone(&shared), Arc::clone(&settings));
     let watching = background.spawn(database_watch::watch(store.clone(), watched.clone(), left.clone(), stop_cores.clone()));
@@ -128,7 +129,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let stop_jobs = stop_cores.child_token();
     background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
     let known = (&shared, &registry, &records);
-    let console = console::start(&settings, &store, known, listening.address(), console_socket, stop_jobs)?;
+    let console = console::start(&settings, &store, known, listening.address(), console_socket, scheduled_backups, stop_jobs)?;
     let addresses = (listening.address(), compose::console_url(config, console.address().unwrap_or(listening.address())));
     background.spawn(runtime_socket::serve(Arc::clone(&shared), addresses, config.data.clone(), left.clone()));
     // The first process of an upgrade has already shown the messages that are shown once.

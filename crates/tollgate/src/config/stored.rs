@@ -147,12 +147,14 @@ mod tests {
 
     /// Settings that change at run time outside of the gateway's own settings, besides those of alerts: `LiveSettings` and the tasks
     /// that follow it apply them.
-    const APPLIED_ELSEWHERE: [&str; 24] = [
+    const APPLIED_ELSEWHERE: [&str; 26] = [
         "log.level",
         "journal.max_bytes",
         "journal.reserve_bytes",
         "degraded.write_every_ms",
         "usage.retention_days",
+        "backup.interval_hours",
+        "backup.keep",
         "contents.retention_days",
         "health.history_days",
         "square.public",

@@ -199,6 +199,12 @@ settings! {
         "Allow storage at a loopback or private address, and over http:.";
     "export.delay_minutes": Number(0, 1_440), Some("60") =>
         "Minutes after the end of a UTC day when it is exported. Records that are booked later are added by exporting the day again.";
+    "backup.interval_hours": Number(0, 8_760), Some("0"), at_run_time: true =>
+        "Hours between two backups that the gateway makes by itself, of an SQLite database; 0: none. PostgreSQL is backed up with its own tools.";
+    "backup.keep": Number(1, 1_000), Some("7"), at_run_time: true =>
+        "Backups of the schedule that are kept; older ones are removed once a new one is made. Those made on request stay.";
+    "backup.folder": Text, None =>
+        "Folder of the backups that a running gateway makes, which it shares with no other one, such as \"/mnt/backups/tollgate\"; absent: backups in the data folder.";
     "contents.store": Flag, Some("false"), at_run_time: true =>
         "Whether bodies and answers are stored, of the groups and keys with `log_contents`.";
     "contents.retention_days": Number(1, 3_650), Some("7"), at_run_time: true =>

@@ -60,6 +60,7 @@ mod responses;
 mod retention;
 mod revocations;
 mod rotation;
+mod scheduled_backups;
 mod searches;
 mod settings;
 mod shares;

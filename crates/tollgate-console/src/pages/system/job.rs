@@ -81,6 +81,7 @@ fn kind(t: Locale, kind: &str) -> &'static str {
         "verify" => t.say("system.verify"),
         "replay" => t.say("system.replay"),
         "backup" => t.say("system.backup"),
+        "backup_check" => t.say("backups.check_job"),
         "export" => t.say("export.title"),
         _ => t.say("system.import"),
     }
@@ -170,6 +171,9 @@ fn check_name(t: Locale, what: &str) -> String {
 /// The name of a fact of a result.
 fn fact_name(t: Locale, name: &str) -> String {
     let known = match name {
+        "known_schema" => t.say("fact.known_schema"),
+        "made_at" => t.say("fact.made_at"),
+        "schema" => t.say("fact.schema"),
         "records" => t.say("fact.records"),
         "ledger_entries" => t.say("fact.ledger_entries"),
         "members" => t.say("nav.members"),
@@ -209,17 +213,13 @@ impl JobResult {
                     found.checks.push((mark, item["text"].as_str().unwrap_or_default().to_owned()));
                 }
             }
-            "verify" => {
-                let mark = if result["agrees"] == true {
-                    Mark::new("ok", "okc", t.say("system.agrees"))
-                } else {
-                    Mark::new("bad", "badc", t.say("system.differs"))
-                };
-                found.checks.push((mark, String::new()));
-                let differences = result["differences"].as_array().into_iter().flatten();
-                found.lines = differences.filter_map(|it| it["message"].as_str().map(str::to_owned)).take(MAX_LINES).collect();
-                let faults = result["journal_faults"].as_array().into_iter().flatten();
-                found.lines.extend(faults.filter_map(|it| it.as_str().map(str::to_owned)).take(MAX_LINES));
+            "verify" => found.add_sums(t, result),
+            "backup_check" => {
+                found.checks.push((Mark::new("ok", "okc", t.say("backups.whole")), String::new()));
+                match &result["verified"] {
+                    Value::Null => found.checks.push((Mark::new("off", "stop", t.say("backups.no_database")), String::new())),
+                    verified => found.add_sums(t, verified),
+                }
             }
             "export" => found.add_days(t, result),
             _ => {}
@@ -246,6 +246,20 @@ impl JobResult {
 }
 
 impl JobResult {
+    /// Whether the sums agree, and how they differ.
+    fn add_sums(&mut self, t: Locale, verified: &Value) {
+        let mark = if verified["agrees"] == true {
+            Mark::new("ok", "okc", t.say("system.agrees"))
+        } else {
+            Mark::new("bad", "badc", t.say("system.differs"))
+        };
+        self.checks.push((mark, String::new()));
+        let differences = verified["differences"].as_array().into_iter().flatten();
+        self.lines = differences.filter_map(|it| it["message"].as_str().map(str::to_owned)).take(MAX_LINES).collect();
+        let faults = verified["journal_faults"].as_array().into_iter().flatten();
+        self.lines.extend(faults.filter_map(|it| it.as_str().map(str::to_owned)).take(MAX_LINES));
+    }
+
     /// The days of an export.
     fn add_days(&mut self, t: Locale, result: &Value) {
         let days = |member: &str| result[member].as_array().into_iter().flatten().take(MAX_LINES);
@@ -328,5 +342,10 @@ mod tests {
         let verify = JobResult::of(Locale::EN, "verify", &result);
         assert_eq!((verify.checks[0].0.tone, verify.lines.as_slice()), ("bad", ["sums differ".to_owned()].as_slice()));
         assert_eq!(verify.facts, [("Records".to_owned(), "1,200".to_owned())]);
+        let sound =
+            JobResult::of(Locale::EN, "backup_check", &json!({"file": "x.backup", "schema": 1, "verified": {"agrees": true}}));
+        assert_eq!(sound.checks.iter().map(|(mark, _)| mark.tone).collect::<Vec<_>>(), ["ok", "ok"]);
+        let without = JobResult::of(Locale::EN, "backup_check", &json!({"file": "x.backup", "verified": null}));
+        assert_eq!(without.checks[1].0.tone, "off");
     }
 }

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use tollgate_console::ScheduledBackups;
 use tollgate_core::{Catalog, Timestamp, catalog_warnings};
 use tollgate_gateway::{
     background::{content_writer::ContentWriter, usage_writer::replay},
     state::{alert_queue::AlertQueue, health_registry::HealthRegistry},
 };
 use tollgate_store::{
-    Actor, Change, ChangeOrigin, Counters, Journal, JournalFolder, LedgerPosition, Store, StoreError, UnbookedRecords,
+    Actor, Change, ChangeOrigin, Counters, Journal, JournalFolder, LedgerPosition, Store, StoreError, StoreUrl, UnbookedRecords,
 };
 
 use super::{Senders, ServeComponents};
@@ -143,6 +144,7 @@ async fn assemble(config: &Config, store: Store, open: OpenState) -> Result<Serv
         journal: Arc::clone(&journal),
         node: node.clone(),
         position: ledger,
+        backups: ScheduledBackups::new(matches!(compose::store_url(config)?, StoreUrl::Sqlite(_))),
     };
     let alerting = Alerting { settings: Arc::clone(&settings), sources, observed, configured };
     let (records, senders) = (Arc::default(), Senders { alerting, telemetry, contents: content_writer, log });

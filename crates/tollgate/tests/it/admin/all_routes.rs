@@ -129,6 +129,7 @@ fn around_jobs(admin: &Admin) {
     let backup = at(&format!("backups/{}", made["items"][0]["name"].as_str().unwrap()));
     ok(&admin.call("GET", &backup, None));
     admin.delete(&backup);
+    admin.get(&at("backup-schedule"));
 }
 
 /// Creates, reads, changes and deletes a row of every kind.

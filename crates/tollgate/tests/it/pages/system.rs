@@ -121,6 +121,12 @@ fn jobs_show_their_results() {
     assert!(page.contains("/admin/v1/backups/") && page.contains("Done"), "{page}");
     let (_, rest) = page.split_once("/system/backups/").unwrap();
     let name = rest.split('/').next().unwrap().to_owned();
+    assert!(page.contains("Not checked") && page.contains("The gateway makes no backups by itself."), "{page}");
+    let path = location(&root.post(gateway, &format!("/system/backups/{name}/check"), &[])).to_owned();
+    let page = ended(&mut root, gateway, &path);
+    assert!(page.contains("It is whole and can be restored.") && page.contains("All sums agree."), "{page}");
+    let page = root.page(gateway, "/system");
+    assert!(page.contains("All right") && !page.contains("Not checked"), "{page}");
     let remove = format!("/system/backups/{name}/remove");
     assert_eq!(root.post(gateway, &remove, &[("typed_name", "no")]).status, 422);
     assert_eq!(location(&root.post(gateway, &remove, &[("typed_name", &name)])), "/system");

@@ -1,0 +1,108 @@
+//! Backups that the gateway makes by itself: when the next one is due, and whether the last one failed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tollgate_core::Timestamp;
+
+const HOUR_MS: i64 = 3_600_000;
+/// Pause after a backup that failed.
+const RETRY_MS: i64 = 10 * 60_000;
+
+/// What is known of scheduled backups. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ScheduledBackups {
+    /// Whether the database is one that backups hold.
+    is_supported: bool,
+    outcome: Arc<Mutex<ScheduleOutcome>>,
+}
+
+#[derive(Debug, Default)]
+enum ScheduleOutcome {
+    /// Nothing has been tried since the start.
+    #[default]
+    Unknown,
+    /// The last backup is there, or none is wanted.
+    Well,
+    Failing(BackupFailure),
+}
+
+/// Why scheduled backups fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupFailure {
+    /// The first failure since a backup was made.
+    pub since: Timestamp,
+    /// The last failure.
+    pub at: Timestamp,
+    pub message: String,
+}
+
+impl ScheduledBackups {
+    /// `is_supported`: whether the database is SQLite.
+    pub fn new(is_supported: bool) -> Self {
+        Self { is_supported, outcome: Arc::default() }
+    }
+
+    pub const fn is_supported(&self) -> bool {
+        self.is_supported
+    }
+
+    fn outcome(&self) -> MutexGuard<'_, ScheduleOutcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the last backup is there, or that none is wanted.
+    pub fn set_well(&self) {
+        *self.outcome() = ScheduleOutcome::Well;
+    }
+
+    pub fn set_failed(&self, message: String, now: Timestamp) {
+        let mut outcome = self.outcome();
+        let since = if let ScheduleOutcome::Failing(before) = &*outcome { before.since } else { now };
+        *outcome = ScheduleOutcome::Failing(BackupFailure { since, at: now, message });
+    }
+
+    pub fn failure(&self) -> Option<BackupFailure> {
+        if let ScheduleOutcome::Failing(failure) = &*self.outcome() { Some(failure.clone()) } else { None }
+    }
+
+    /// Whether nothing has been tried since the start.
+    pub fn is_unknown(&self) -> bool {
+        matches!(*self.outcome(), ScheduleOutcome::Unknown)
+    }
+
+    /// When the next backup is due, if any is: so many hours after `last`, the time of the newest one, and at once without one.
+    pub fn next(&self, last: Option<Timestamp>, interval_hours: u64, now: Timestamp) -> Option<Timestamp> {
+        let hours = i64::try_from(interval_hours).ok().filter(|hours| *hours > 0 && self.is_supported)?;
+        if let Some(failure) = self.failure() {
+            return Some(failure.at.plus_ms(RETRY_MS));
+        }
+        // The time of a backup may be ahead of a clock that was set back.
+        Some(last.filter(|last| *last <= now).map_or(now, |last| last.plus_ms(hours.saturating_mul(HOUR_MS))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
+
+    #[test]
+    fn next_backup_is_due_an_interval_after_the_newest_and_ten_minutes_after_a_failure() {
+        let scheduled = ScheduledBackups::new(true);
+        assert!(scheduled.is_unknown());
+        assert_eq!(scheduled.next(None, 24, NOW), Some(NOW), "the first one at once");
+        let last = NOW.plus_ms(-HOUR_MS);
+        assert_eq!(scheduled.next(Some(last), 24, NOW), Some(last.plus_ms(24 * HOUR_MS)));
+        assert_eq!(scheduled.next(Some(NOW.plus_ms(HOUR_MS)), 24, NOW), Some(NOW), "the clock was set back");
+        assert_eq!(scheduled.next(Some(last), 0, NOW), None);
+        assert_eq!(ScheduledBackups::new(false).next(None, 24, NOW), None, "not on PostgreSQL");
+        scheduled.set_failed("no space".to_owned(), NOW);
+        scheduled.set_failed("still none".to_owned(), NOW.plus_ms(5));
+        let failure = BackupFailure { since: NOW, at: NOW.plus_ms(5), message: "still none".to_owned() };
+        assert_eq!(scheduled.failure(), Some(failure));
+        assert_eq!(scheduled.next(Some(last), 24, NOW), Some(NOW.plus_ms(5 + RETRY_MS)));
+        scheduled.set_well();
+        assert!(scheduled.failure().is_none() && !scheduled.is_unknown());
+    }
+}

@@ -1,0 +1,203 @@
+//! The backups on the page of the system: their schedule, and those on the gateway's disk with the result of their last check.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    api_error::ApiError,
+    dispatch::ApiCall,
+    pages::{
+        control,
+        form::FormState,
+        format::{self, TimeText},
+        locale::Locale,
+        mark::Mark,
+        operations,
+        preferences::Toast,
+        reply::{PageFailure, PageReply},
+        request::{ApiPage, PageRequest, path_of},
+    },
+};
+
+#[derive(Debug, Deserialize)]
+struct ScheduleObject {
+    supported: bool,
+    interval_hours: u64,
+    keep: u64,
+    folder: String,
+    next_at: Option<String>,
+    failure: Option<FailureObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FailureObject {
+    since: String,
+    message: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct BackupObject {
+    name: String,
+    bytes: u64,
+    made_at: String,
+    scheduled: bool,
+    check: Option<CheckObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CheckObject {
+    at: String,
+    fault: Option<String>,
+}
+
+/// Schedule and backups, which admins see.
+#[derive(Debug)]
+pub(super) struct BackupPart {
+    pub(super) is_supported: bool,
+    pub(super) mark: Mark,
+    /// Interval and number that are kept, as a sentence; none without a schedule.
+    pub(super) schedule: Option<String>,
+    pub(super) folder: String,
+    pub(super) next: Option<TimeText>,
+    /// Time of the first failure, and the reason.
+    pub(super) failure: Option<(Option<TimeText>, String)>,
+    pub(super) rows: Vec<BackupRow>,
+}
+
+#[derive(Debug)]
+pub(super) struct BackupRow {
+    pub(super) name: String,
+    pub(super) size: String,
+    pub(super) made: Option<TimeText>,
+    pub(super) link: String,
+    pub(super) is_scheduled: bool,
+    pub(super) check: Mark,
+    pub(super) checked: Option<TimeText>,
+    /// What the check found.
+    pub(super) fault: Option<String>,
+}
+
+impl BackupPart {
+    pub(super) async fn load(request: &PageRequest) -> Result<Self, ApiError> {
+        let schedule: ScheduleObject = request.read(operations::GET_BACKUP_SCHEDULE, ApiCall::default()).await?;
+        let backups = request.read::<ApiPage<BackupObject>>(operations::LIST_BACKUPS, ApiCall::default()).await?.items;
+        let t = request.t();
+        let link = |name: &str| request.url(&format!("/admin/v1/backups/{name}"));
+        Ok(Self {
+            is_supported: schedule.supported,
+            mark: mark(t, &schedule),
+            schedule: said(t, &schedule),
+            next: schedule.next_at.as_deref().and_then(|at| format::time(t, at)),
+            failure: schedule.failure.map(|it| (format::time(t, &it.since), format::capital(&it.message))),
+            folder: schedule.folder,
+            rows: backups.into_iter().map(|it| row(t, link(&it.name), it)).collect(),
+        })
+    }
+}
+
+fn mark(t: Locale, schedule: &ScheduleObject) -> Mark {
+    match (schedule.supported && schedule.interval_hours > 0, &schedule.failure) {
+        (false, _) => Mark::new("off", "stop", t.say("backups.off")),
+        (true, Some(_)) => Mark::new("bad", "badc", t.say("system.failed")),
+        (true, None) => Mark::new("ok", "okc", t.say("backups.on")),
+    }
+}
+
+fn said(t: Locale, schedule: &ScheduleObject) -> Option<String> {
+    let keep = format::integer(schedule.keep);
+    match schedule.interval_hours {
+        _ if !schedule.supported => None,
+        0 => None,
+        1 => Some(t.say_with("backups.hourly", &[("keep", &keep)])),
+        24 => Some(t.say_with("backups.daily", &[("keep", &keep)])),
+        hours => Some(t.say_with("backups.every", &[("hours", &format::integer(hours)), ("keep", &keep)])),
+    }
+}
+
+fn row(t: Locale, link: String, backup: BackupObject) -> BackupRow {
+    let check = match &backup.check {
+        None => Mark::new("off", "clock", t.say("backups.unchecked")),
+        Some(CheckObject { fault: None, .. }) => Mark::new("ok", "okc", t.say("backups.sound")),
+        Some(CheckObject { fault: Some(_), .. }) => Mark::new("bad", "badc", t.say("backups.unsound")),
+    };
+    BackupRow {
+        link,
+        size: format::bytes(t, backup.bytes),
+        made: format::time(t, &backup.made_at),
+        is_scheduled: backup.scheduled,
+        check,
+        checked: backup.check.as_ref().and_then(|check| format::time(t, &check.at)),
+        fault: backup.check.and_then(|check| check.fault).map(|fault| format::capital(&fault)),
+        name: backup.name,
+    }
+}
+
+/// The job that checks a backup.
+pub(super) async fn check(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let name = request.path_param("name");
+    let body = Map::from_iter([("kind".to_owned(), Value::from("backup_check")), ("name".to_owned(), name.into())]);
+    match super::send_job(&request, body).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => {
+            let state = FormState::refused_at(request.t(), &request.form, &error, None)?;
+            super::system_page(&request, &state).await
+        }
+    }
+}
+
+pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let name = request.path_param("name");
+    // The name of the file is typed: a backup cannot be made again.
+    let removed = match control::check_typed_name(&request.form, name) {
+        Ok(()) => {
+            let call = ApiCall { path: path_of(&[("name", name)]), ..ApiCall::default() };
+            request.call(operations::REMOVE_BACKUP, call).await
+        }
+        Err(error) => Err(error),
+    };
+    match removed {
+        Ok(_) => Ok(PageReply::redirect(&request.url("/system")).toast(Toast::Removed)),
+        Err(error) => {
+            // Every backup has this field, so the fault is shown above the list.
+            let state = FormState::refused_at(request.t(), &request.form, &error, None)?;
+            super::system_page(&request, &state).await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(supported: bool, interval_hours: u64, failing: bool) -> ScheduleObject {
+        let failure = failing.then(|| FailureObject { since: "2026-11-01T00:00:00Z".to_owned(), message: "no space".to_owned() });
+        ScheduleObject { supported, interval_hours, keep: 7, folder: "/b".to_owned(), next_at: None, failure }
+    }
+
+    #[test]
+    fn schedule_is_said_with_its_state() {
+        let of = |it: &ScheduleObject| (mark(Locale::EN, it).tone, said(Locale::EN, it));
+        assert_eq!(of(&schedule(true, 0, false)), ("off", None));
+        assert_eq!(of(&schedule(false, 24, false)), ("off", None), "PostgreSQL");
+        assert_eq!(of(&schedule(true, 24, false)), ("ok", Some("Every day; the newest 7 are kept.".to_owned())));
+        assert_eq!(of(&schedule(true, 6, true)), ("bad", Some("Every 6 hours; the newest 7 are kept.".to_owned())));
+    }
+
+    #[test]
+    fn backup_shows_what_its_last_check_found() {
+        let of = |check: Option<CheckObject>| {
+            let name = "tollgate-2026-11-22T18-23-29Z.backup".to_owned();
+            let made_at = "2026-11-22T18:23:29Z".to_owned();
+            let row = row(Locale::EN, String::new(), BackupObject { name, bytes: 2_048, made_at, scheduled: true, check });
+            assert_eq!((row.size.as_str(), row.is_scheduled), ("2.0 KiB", true));
+            (row.check.tone, row.checked.is_some(), row.fault)
+        };
+        let at = || "2026-11-22T19:00:00Z".to_owned();
+        assert_eq!(of(None), ("off", false, None));
+        assert_eq!(of(Some(CheckObject { at: at(), fault: None })), ("ok", true, None));
+        let fault = Some("the sums differ".to_owned());
+        assert_eq!(of(Some(CheckObject { at: at(), fault })), ("bad", true, Some("The sums differ".to_owned())));
+    }
+}
