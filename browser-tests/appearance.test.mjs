@@ -103,6 +103,24 @@ test("the page of the API has this gateway's address, endpoints, limits and erro
   await context.close();
 });
 
+test("the references of both APIs can be read in every view, and lead to objects", async () => {
+  for (const [view, options] of Object.entries(VIEWS)) {
+    const { context, page, faults } = await openPage(browser, { ...options, locale: "en" });
+    await page.goto(`${gateway.base}/docs/api`);
+    await page.locator("#op-post_v1_chat_completions", { hasText: "x-tollgate-max-price" }).waitFor();
+    await checkPage(page, faults, `docs/api, ${view}`);
+    await screenshot(page, `docs-api.${view}`);
+    await context.close();
+    await asOwner(browser, gateway, options, async (admin, adminFaults) => {
+      await admin.goto(`${gateway.base}/docs/admin-api`);
+      await admin.locator("#op-make_key a[href='#schema-NewKey']").click();
+      await admin.locator("#schema-NewKey", { hasText: "price_limit" }).waitFor();
+      await checkPage(admin, adminFaults, `docs/admin-api, ${view}`);
+      await screenshot(admin, `docs-admin-api.${view}`);
+    });
+  }
+});
+
 test("channels are filtered, and the form keeps what a spent budget does", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/channels/new`);

@@ -4,7 +4,7 @@
 pub(crate) mod check;
 pub(crate) mod conditions;
 mod member_ids;
-mod openapi;
+pub(crate) mod openapi;
 mod recorded_rows;
 pub(crate) mod request_context;
 pub(crate) mod route;

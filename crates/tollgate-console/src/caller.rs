@@ -5,6 +5,7 @@
 mod access;
 mod billing;
 mod key;
+mod openapi;
 mod usage;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use crate::{
 
 pub(crate) use access::CallerShares;
 pub(crate) use key::show as key_allowance;
+pub(crate) use openapi::document as openapi_document;
 
 /// Number of latest requests on the page that checks a key.
 const CHECKED_RECORDS: u32 = 10;
@@ -108,7 +110,7 @@ const ROUTES: [CallerRoute; 12] = [
 /// Whether a path is for callers: information about their own key, or a feed of the model square. The model address serves these
 /// paths even if the console has its own address.
 pub fn is_caller_path(path: &str) -> bool {
-    ROUTES.iter().any(|route| route.path == path) || is_square_path(path)
+    ROUTES.iter().any(|route| route.path == path) || path == openapi::PATH || is_square_path(path)
 }
 
 /// Adds the paths of callers.
@@ -118,7 +120,8 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Route
         let service = on(MethodFilter::GET, move |request: Request<Body>| serve(Arc::clone(&state), route, request));
         router = router.route(route.path, service);
     }
-    router
+    let document = || async { ApiResponse::ok(openapi::document(env!("CARGO_PKG_VERSION"))).response() };
+    router.route(openapi::PATH, on(MethodFilter::GET, document))
 }
 
 /// The answers of `/v1/key` and `/v1/usage/records` for the holder of a key, for the page that checks keys.

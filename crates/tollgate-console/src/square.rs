@@ -55,6 +55,17 @@ const FEEDS: [(&str, Feed, &[FieldShape]); 2] = [
     ("/models.atom", Feed::Atom, &[]),
 ];
 
+/// Path, description and query of each feed.
+pub(crate) fn feeds() -> impl Iterator<Item = (&'static str, &'static str, &'static [FieldShape])> {
+    FEEDS.into_iter().map(|(path, feed, query)| {
+        let about = match feed {
+            Feed::Json => "The models that the sender may use, with prices and availability; without a key those of visitors.",
+            Feed::Atom => "New models and changes of prices, as a feed.",
+        };
+        (path, about, query)
+    })
+}
+
 /// Whether a path is one of the model square. The address of model requests serves these paths, wherever the console is.
 pub(crate) fn is_square_path(path: &str) -> bool {
     FEEDS.iter().any(|(known, ..)| *known == path)

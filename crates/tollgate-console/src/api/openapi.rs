@@ -15,7 +15,7 @@ use super::{
 use crate::api_error::MAX_FAULTS;
 
 /// The OpenAPI 3.1 document of these routes.
-pub(super) fn document(routes: impl Iterator<Item = &'static Route>, version: &str) -> Value {
+pub(crate) fn document(routes: impl Iterator<Item = &'static Route>, version: &str) -> Value {
     let mut schemas = Schemas::default();
     let mut paths: Map<String, Value> = Map::new();
     for route in routes {
@@ -24,7 +24,6 @@ pub(super) fn document(routes: impl Iterator<Item = &'static Route>, version: &s
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[method] = operation;
     }
-    schemas.0.insert("Error".to_owned(), error());
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -48,11 +47,12 @@ pub(super) fn document(routes: impl Iterator<Item = &'static Route>, version: &s
                         `x-csrf-token`.",
                 },
             },
-            "schemas": Value::Object(schemas.0.into_iter().collect()),
+            "schemas": schemas.with_error(),
         },
     })
 }
 
+/// The schema of errors.
 fn error() -> Value {
     json!({
         "type": "object",
@@ -115,9 +115,29 @@ fn event() -> Value {
 
 /// Schemas by name.
 #[derive(Default)]
-struct Schemas(BTreeMap<String, Value>);
+pub(crate) struct Schemas(BTreeMap<String, Value>);
 
-fn reference(name: &str) -> Value {
+impl Schemas {
+    /// A reference to the schema of an answer.
+    pub(crate) fn answer(&mut self, object: &'static Object) -> Value {
+        self.object(object, SchemaDirection::Response)
+    }
+
+    /// A parameter in the query.
+    pub(crate) fn query(&mut self, field: &FieldShape) -> Value {
+        let schema = self.kind(&field.kind, SchemaDirection::Request(WriteMode::Create));
+        let required = field.access.is_needed(WriteMode::Create);
+        json!({"name": field.name, "in": "query", "required": required, "description": field.doc, "schema": schema})
+    }
+
+    /// The section `schemas` of a document, with that of errors.
+    pub(crate) fn with_error(mut self) -> Value {
+        self.0.insert("Error".to_owned(), error());
+        Value::Object(self.0.into_iter().collect())
+    }
+}
+
+pub(crate) fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
@@ -130,12 +150,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
             parameters.push(json!({"name": name, "in": "path", "required": true, "description": parameter.doc, "schema": schema}));
         }
     }
-    for field in route.query {
-        let schema = schemas.kind(&field.kind, SchemaDirection::Request(WriteMode::Create));
-        let required = field.access.is_needed(WriteMode::Create);
-        parameters
-            .push(json!({"name": field.name, "in": "query", "required": required, "description": field.doc, "schema": schema}));
-    }
+    parameters.extend(route.query.iter().map(|field| schemas.query(field)));
     let header = |name: &str, required: bool, doc: &str, pattern: &str| {
         let schema = json!({"type": "string", "pattern": pattern});
         json!({"name": name, "in": "header", "required": required, "description": doc, "schema": schema})

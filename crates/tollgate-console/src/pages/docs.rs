@@ -2,11 +2,14 @@
 //! clients those of a key's page.
 
 mod errors;
+mod reference;
+mod schema_text;
 
 use std::sync::Arc;
 
 use askama::Template;
 use tollgate_protocol::{CallerSurface, Protocol};
+use tollgate_store::AdminScope;
 
 use super::{
     clients::{self, Access, ProtocolLines},
@@ -24,7 +27,11 @@ use super::{
 pub(crate) use errors::is_explained;
 use errors::{CauseRow, ErrorTable};
 
-pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/docs", SeenBy::Anyone, page!(show))];
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/docs", SeenBy::Anyone, page!(show)),
+    PageRoute::get("/docs/api", SeenBy::Anyone, page!(reference::of_callers)),
+    PageRoute::get("/docs/admin-api", SeenBy::Role(AdminScope::Member), page!(reference::of_admins)),
+];
 
 #[derive(Debug, Template)]
 #[template(path = "docs.html")]

@@ -36,6 +36,7 @@ operations! {
     GET_ADMIN_KEY = "get_admin_key";
     GET_BACKUP_SCHEDULE = "get_backup_schedule";
     GET_EXPORTS = "get_exports";
+    GET_OPENAPI = "get_openapi";
     GET_LOAD = "get_load";
     CHANGE_ACCOUNT = "change_account";
     CHANGE_CHANNEL = "change_channel";
