@@ -8,6 +8,7 @@ mod atom;
 mod conditional;
 mod document;
 mod offers;
+pub(crate) mod outage;
 mod snapshot;
 mod traffic;
 mod viewer;

@@ -7,13 +7,13 @@ mod counters;
 mod limits;
 mod refusal;
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
 use tollgate_core::{
-    AddressLists, AttemptHistory, BelowCost, Caller, Catalog, ExcludedCandidate, HealthView, Key, NoRoute, Offer, Plan,
-    PlannedAttempt, PriceLimit, Revision, RouteInput, Timestamp, below_cost, estimate_input, estimate_output, extras_at, rank_all,
-    resolve,
+    AddressLists, AttemptHistory, BelowCost, Caller, Catalog, ExcludedCandidate, HealthView, Key, NoRoute, NoRouteCause, Offer,
+    Plan, PlannedAttempt, PriceLimit, Revision, RouteInput, Timestamp, below_cost, estimate_input, estimate_output, extras_at,
+    rank_all, resolve,
 };
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
@@ -84,6 +84,8 @@ pub struct Explanation {
     /// accounts is random for each conversation.
     pub planned: Vec<Candidate>,
     pub excluded: Vec<ExcludedAccount>,
+    /// Why accounts are excluded, as callers may know it: counts and times without names, the reported cause first.
+    pub causes: Vec<ExcludedCause>,
     /// Fields that channels of this model recently refused.
     pub learned: Vec<RefusedField>,
 }
@@ -125,6 +127,17 @@ pub struct ExcludedAccount {
     pub bounds: Vec<CapacityBound>,
 }
 
+/// Accounts that are excluded for one cause of E40 to E42.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExcludedCause {
+    /// As in `x-tollgate-cause`.
+    pub cause: &'static str,
+    /// How many accounts; a channel without any counts as one.
+    pub accounts: usize,
+    /// When the first of them is available again, if that is known; RFC 3339.
+    pub until: Option<String>,
+}
+
 /// A field that a channel's model recently refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedField {
@@ -143,6 +156,23 @@ fn as_shown<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(at)
 }
 
+/// Counts excluded accounts by cause. Those that the request itself excludes have none.
+fn causes(excluded: &[ExcludedCandidate<'_>]) -> Vec<ExcludedCause> {
+    let mut found: BTreeMap<NoRouteCause, (usize, Option<Timestamp>)> = BTreeMap::new();
+    for it in excluded {
+        let Some(cause) = it.why.cause() else { continue };
+        let (accounts, until) = found.entry(cause).or_default();
+        *accounts += if it.account.is_some() { 1 } else { it.channel.accounts.len().max(1) };
+        *until = [*until, it.why.until()].into_iter().flatten().min();
+    }
+    let cause = |(cause, (accounts, until)): (NoRouteCause, (usize, Option<Timestamp>))| ExcludedCause {
+        cause: cause.as_str(),
+        accounts,
+        until: until.map(|at| at.to_string()),
+    };
+    found.into_iter().map(cause).collect()
+}
+
 /// Explains how a request with `key` would be handled.
 pub fn explain(question: &ExplainRequest, key: Arc<Key>, input: &ExplainInput<'_>) -> Result<Explanation, String> {
     let summary = context::summary_of(question)?;
@@ -157,6 +187,7 @@ pub fn explain(question: &ExplainRequest, key: Arc<Key>, input: &ExplainInput<'_
         output_limit: None,
         planned: Vec::new(),
         excluded: Vec::new(),
+        causes: Vec::new(),
         learned: Vec::new(),
     };
     if let Err(error) = check(&key, true, input.now) {
@@ -187,11 +218,13 @@ pub fn explain(question: &ExplainRequest, key: Arc<Key>, input: &ExplainInput<'_
         Ok(plan) => {
             explanation.planned = plan.attempts().enumerate().map(|(at, it)| context.candidate(at, it)).collect();
             explanation.excluded = plan.excluded.iter().map(|it| context.excluded(it)).collect();
+            explanation.causes = causes(&plan.excluded);
         }
         Err(none) => {
             // A limit that refuses the request comes before routing on the path.
             explanation.refusal.get_or_insert_with(|| refusal::no_route(&none));
             explanation.excluded = none.excluded.iter().map(|it| context.excluded(it)).collect();
+            explanation.causes = causes(&none.excluded);
         }
     }
     Ok(explanation)

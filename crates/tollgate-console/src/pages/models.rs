@@ -3,6 +3,7 @@
 mod capability;
 mod document;
 mod filter;
+mod outage;
 mod unit;
 mod view;
 
@@ -25,6 +26,7 @@ use capability::Capabilities;
 pub(super) use document::example_offer;
 pub(super) use document::{ModelOffer, SquareDocument, SquareEntry};
 use filter::{Facet, SquareFilter};
+use outage::OutagePart;
 use unit::TokenUnit;
 pub(super) use view::{Availability, CELL, ModelCard, StateText, StripCell, availability, path_of_name, state};
 use view::{ModelFacts, OfferRow, ParameterRow};
@@ -102,6 +104,8 @@ struct ModelPage {
     day: Availability,
     week: Availability,
     month: Availability,
+    /// Why requests get 503 now.
+    outages: Vec<OutagePart>,
     /// Group whose callers have these parameters.
     group: String,
     parameters: Vec<ParameterRow>,
@@ -193,6 +197,7 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         day: availability(t, &offer.day),
         week: availability(t, &offer.week),
         month: availability(t, &offer.month),
+        outages: outage::load(&request, &model.id, offer).await?,
         group: offer.group.clone(),
         parameters: view::parameters(t, &document, offer),
         by_protocol: if embeds {

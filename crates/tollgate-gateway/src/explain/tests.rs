@@ -82,6 +82,8 @@ fn planned_accounts_are_in_order_and_excluded_ones_have_reason_and_remedy() {
     assert_eq!(explained.excluded[0].code, "cooling");
     assert!(explained.excluded[0].detail.as_ref().unwrap().contains("until"), "{:?}", explained.excluded);
     assert!(!explained.excluded[0].remedy.is_empty());
+    let cooling = ExcludedCause { cause: "cooldown", accounts: 1, until: Some(NOW.plus_ms(5_000).to_string()) };
+    assert_eq!(explained.causes, [cooling]);
     assert_eq!(explain_model("unknown", &[], &RuntimeState::default()).refusal.unwrap().error, "E13");
 }
 
@@ -123,6 +125,8 @@ fn spent_budget_excludes_the_whole_channel_until_it_renews() {
     let explained = explain_model("m", &[], &known);
     assert_eq!((explained.excluded.len(), explained.excluded[0].code), (1, "budget"));
     assert_eq!(explained.refusal.unwrap().cause, Some("upstream_quota"));
+    assert_eq!((explained.causes[0].cause, explained.causes[0].accounts), ("upstream_quota", 5), "all accounts of the channel");
+    assert!(explained.causes[0].until.is_some());
     let detail = explained.excluded[0].detail.clone().unwrap();
     assert!(detail.starts_with("0.00 of 1.00 USD left today") && detail.contains("until 2026-"), "{detail}");
 }

@@ -185,7 +185,12 @@ fn page(
         about,
         document,
         other,
-        schemas: read.components.schemas.iter().map(|(name, schema)| SchemaPart { name: name.clone(), fields: fields(t, schema) }).collect(),
+        schemas: read
+            .components
+            .schemas
+            .iter()
+            .map(|(name, schema)| SchemaPart { name: name.clone(), fields: fields(t, schema) })
+            .collect(),
         groups: groups(t, read.paths),
     };
     PageReply::ok(&template)
@@ -300,7 +305,7 @@ mod tests {
         assert_eq!((list.method.as_str(), list.path.as_str(), list.body.as_ref()), ("GET", "/admin/v1/keys", None));
         assert!(list.parameters.iter().any(|it| it.name == "limit" && it.place == "query" && !it.is_required));
         assert_eq!(list.answers[0].kind.as_ref().unwrap().schema.as_deref(), Some("Key"));
-        let create = keys.operations.iter().find(|it| it.id == "create_key").unwrap();
+        let create = keys.operations.iter().find(|it| it.id == "make_key").unwrap();
         assert!(create.body.as_ref().unwrap().is_required && create.tone == "ok");
         assert_eq!(create.body.as_ref().unwrap().kind.schema.as_deref(), Some("NewKey"));
         assert_eq!(create.answers.last().unwrap().status, "Any error");

@@ -107,3 +107,42 @@ fn failed_provider_sign_in_is_a_page_for_browsers_and_json_for_programs() {
         assert_eq!(json.json()["error"]["code"], "challenge_ended");
     }
 }
+
+#[test]
+fn reference_pages_show_the_documents_that_the_gateway_serves() {
+    let admin = Admin::echo();
+    let mut visitor = Person::default();
+    let page = visitor.page(&admin.gateway, "/docs/api");
+    for text in ["/v1/chat/completions", "/v1beta/models/{model}:generateContent", "id=\"op-get_v1_key\"", "x-tollgate-max-price"] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(!page.contains("/admin/v1/"), "visitors are not shown the admin API");
+    assert!(visitor.page(&admin.gateway, "/docs").contains("/docs/api"));
+    let document = admin.gateway.send(&Request::get("/v1/openapi.json"));
+    let document: serde_json::Value = serde_json::from_slice(&document.body).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    assert_eq!(location(&visitor.get(&admin.gateway, "/docs/admin-api")), "/sign-in?to=%2Fdocs%2Fadmin-api");
+    crate::identity::make_member(&admin, "root", "admin");
+    let page = super::attacks::signed_in(&admin, "root").page(&admin.gateway, "/docs/admin-api");
+    for text in ["id=\"op-make_key\"", "id=\"schema-NewKey\"", "/admin/v1/backup-schedule"] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn page_of_a_model_says_why_its_requests_are_refused() {
+    let admin = Admin::echo();
+    let mut visitor = Person::default();
+    assert!(!visitor.page(&admin.gateway, "/models/echo").contains("requests get 503"));
+    let channel = admin.get("/admin/v1/channels")["items"][0]["name"].as_str().unwrap().to_owned();
+    admin.patch(&format!("/admin/v1/channels/{channel}"), &json!({"status": "off"}));
+    let says = || visitor.page(&admin.gateway, "/models/echo");
+    let page = tollgate_page(says);
+    assert!(page.contains("1 switched off") && page.contains("#E40"), "{page}");
+}
+
+/// The page once the change is in force.
+fn tollgate_page(mut page: impl FnMut() -> String) -> String {
+    tollgate_testkit::wait_for("the outage is shown", std::time::Duration::from_secs(10), || page().contains("requests get 503"));
+    page()
+}
