@@ -1,6 +1,7 @@
 //! Signing in at an OpenID provider: discovery, the authorization code flow with PKCE, and the check of the ID token. Requests go
 //! through the gateway's guarded client.
 
+mod check;
 mod claims;
 mod token;
 
@@ -19,6 +20,7 @@ use url::Url;
 
 use crate::gateway_handle::GatewayHandle;
 
+pub(crate) use check::{CheckedStage, OidcStage};
 pub(crate) use claims::{Identified, NotAdmitted, identify};
 
 /// How long metadata and keys of the provider are used without asking again, in milliseconds.
@@ -73,6 +75,13 @@ struct Metadata {
 }
 
 impl Metadata {
+    fn check_issuer(&self, issuer: &str) -> Result<(), OidcFailure> {
+        if self.issuer == issuer {
+            return Ok(());
+        }
+        Err(failure(format!("the provider calls itself '{}', and oidc.issuer is '{issuer}'", self.issuer)))
+    }
+
     /// If the issuer's address uses TLS, all endpoints must use TLS.
     fn check_schemes(&self, issuer: &str) -> Result<(), OidcFailure> {
         let endpoints =
@@ -156,7 +165,12 @@ impl OidcProvider {
         state: &OidcState,
     ) -> Result<Url, OidcFailure> {
         let known = within(self.known(gateway, METADATA_LIFE_MS)).await?;
-        let mut url = known.metadata.authorization_endpoint;
+        Ok(self.sign_in_address(&known.metadata, callback, state))
+    }
+
+    /// The same with this metadata.
+    fn sign_in_address(&self, metadata: &Metadata, callback: &str, state: &OidcState) -> Url {
+        let mut url = metadata.authorization_endpoint.clone();
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(state.verifier.as_bytes()));
         url.query_pairs_mut()
             .append_pair("response_type", "code")
@@ -167,7 +181,11 @@ impl OidcProvider {
             .append_pair("nonce", &state.nonce)
             .append_pair("code_challenge", &challenge)
             .append_pair("code_challenge_method", "S256");
-        Ok(url)
+        url
+    }
+
+    fn discovery_address(&self) -> String {
+        format!("{}/.well-known/openid-configuration", self.settings.issuer.trim_end_matches('/'))
     }
 
     /// Redeems a code. Returns the claims of the ID token, and those that only the userinfo endpoint tells.
@@ -210,11 +228,8 @@ impl OidcProvider {
             return Ok(known.clone());
         }
         let issuer = &self.settings.issuer;
-        let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
-        let metadata: Metadata = get(gateway, &address, None).await?;
-        if metadata.issuer != *issuer {
-            return Err(failure(format!("the provider calls itself '{}', and oidc.issuer is '{issuer}'", metadata.issuer)));
-        }
+        let metadata: Metadata = get(gateway, &self.discovery_address(), None).await?;
+        metadata.check_issuer(issuer)?;
         metadata.check_schemes(issuer)?;
         let keys: JwkSet = get(gateway, metadata.jwks_uri.as_str(), None).await?;
         let fresh = Known { metadata, keys, at: gateway.now() };
@@ -303,18 +318,26 @@ async fn within<T>(work: impl Future<Output = Result<T, OidcFailure>>) -> Result
 
 /// GETs a JSON document, with an access token if there is one.
 async fn get<T: DeserializeOwned>(gateway: &dyn GatewayHandle, address: &str, access: Option<&str>) -> Result<T, OidcFailure> {
+    send(gateway, request_for(address, access)?).await
+}
+
+fn request_for(address: &str, access: Option<&str>) -> Result<Request<Vec<u8>>, OidcFailure> {
     let mut request = Request::builder().uri(address).header(header::ACCEPT, "application/json");
     if let Some(access) = access {
         request = request.header(header::AUTHORIZATION, format!("Bearer {access}"));
     }
-    send(gateway, request.body(Vec::new()).map_err(|_| failure(format!("{address} is no address")))?).await
+    request.body(Vec::new()).map_err(|_| failure(format!("{address} is no address")))
 }
 
 async fn send<T: DeserializeOwned>(gateway: &dyn GatewayHandle, request: Request<Vec<u8>>) -> Result<T, OidcFailure> {
     let address = request.uri().to_string();
     let response = gateway.fetch(request).await.map_err(|fault| failure(format!("{address}: {fault}")))?;
+    read_document(&address, &response)
+}
+
+fn read_document<T: DeserializeOwned>(address: &str, response: &http::Response<Vec<u8>>) -> Result<T, OidcFailure> {
     if response.status() != http::StatusCode::OK {
-        return Err(error_answer(&address, response.status(), response.body()));
+        return Err(error_answer(address, response.status(), response.body()));
     }
     serde_json::from_slice(response.body()).map_err(|error| failure(format!("{address}: the answer cannot be read: {error}")))
 }

@@ -1,9 +1,10 @@
 //! Signing in at an OpenID provider: the browser leaves for it, and comes back with a code.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_core::{MemberStatus, Owner};
 use tollgate_store::{
-    Change, IdentityChange, LoginMember, MemberSpec, ObjectScope, RowFilter, RowKind, SecondFactor, SignInMethod, StoredRow,
+    AdminScope, Change, IdentityChange, LoginMember, MemberSpec, ObjectScope, RowFilter, RowKind, SecondFactor, SignInMethod,
+    StoredRow,
     fields::{FieldShape, Kind, Object},
 };
 
@@ -21,7 +22,7 @@ use crate::{
         signed::{self, Purpose, sign},
         webauthn::RelyingParty,
     },
-    oidc::{Identified, NotAdmitted, OidcProvider, OidcState, identify},
+    oidc::{CheckedStage, Identified, NotAdmitted, OidcProvider, OidcStage, OidcState, identify},
     principal::member_actor,
     response::ApiResponse,
 };
@@ -53,7 +54,30 @@ static METHODS: Object = Object::of(
     ],
 );
 
+static STAGE: Object = Object::of(
+    "OidcStage",
+    &[
+        read("stage", Kind::Word(OidcStage::WORDS), "What was tested."),
+        read("passed", Kind::Flag, "Whether it is all right."),
+        read("detail", TEXT, "What was found, or what is wrong."),
+        read("took_ms", Kind::Number { max: i64::MAX }, "How long it took."),
+    ],
+);
+static TEST: Object = Object::of(
+    "OidcTest",
+    &[
+        read("passed", Kind::Flag, "Whether all stages passed."),
+        read("callback", TEXT, "The redirect address that has to be registered at the provider."),
+        read(
+            "stages",
+            Kind::List { of: &Kind::Object(&STAGE), max: 10 },
+            "The stages; without the discovery document only that one.",
+        ),
+    ],
+);
+
 const OPEN: Resource = Resource { tag: "session", needs: Needs::Nothing };
+const ADMIN: Resource = Resource { tag: "settings", needs: Needs::Scope(AdminScope::Admin) };
 
 pub(super) static ROUTES: &[Route] = &[
     OPEN.route(Method::Get, "/admin/v1/session/methods", "list_sign_in_methods", "How members can sign in.", handler!(methods))
@@ -82,6 +106,15 @@ pub(super) static ROUTES: &[Route] = &[
         sent("error_uri"),
     ])
     .returns(ResponseSchema::Redirect),
+    ADMIN
+        .route(
+            Method::Post,
+            "/admin/v1/oidc/test",
+            "test_oidc",
+            "Tests the OpenID provider without a person: discovery, issuer, endpoints, keys, clock, redirect address, client.",
+            handler!(test),
+        )
+        .returns(ResponseSchema::Object(&TEST)),
 ];
 
 async fn methods(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -106,6 +139,25 @@ fn too_many() -> ApiError {
 /// The redirect URI, as registered at the provider.
 fn callback_url(context: &RequestContext) -> String {
     format!("{}/{CALLBACK}", context.state.identity.settings.url.as_str().trim_end_matches('/'))
+}
+
+async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let message = "No OpenID provider is set; set oidc.issuer and oidc.client_id, and restart.";
+    let provider = context.state.identity.oidc.as_ref().ok_or_else(|| ApiError::conflict("no_oidc", message))?;
+    let _permit = provider.permit().ok_or_else(too_many)?;
+    let (callback, state) = (callback_url(&context), OidcState::new(&context.state.identity.random, "/".to_owned(), false));
+    let stages = provider.check(&*context.state.gateway, &callback, &state).await;
+    let passed = stages.iter().all(|stage| stage.outcome.is_ok());
+    let stages: Vec<Value> = stages.iter().map(show_stage).collect();
+    Ok(ApiResponse::ok(json!({"passed": passed, "callback": callback, "stages": stages})))
+}
+
+fn show_stage(checked: &CheckedStage) -> Value {
+    let CheckedStage { stage, outcome, took_us } = checked;
+    let (Ok(detail) | Err(detail)) = outcome;
+    #[expect(clippy::cast_precision_loss, reason = "a span that is shown needs no exact figures")]
+    let took_ms = *took_us as f64 / 1_000.0;
+    json!({"stage": stage.as_str(), "passed": outcome.is_ok(), "detail": detail, "took_ms": took_ms})
 }
 
 async fn start(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use tollgate_core::Timestamp;
 
 /// Clocks of provider and gateway may differ by so many seconds.
-const LEEWAY_S: i64 = 60;
+pub(super) const LEEWAY_S: i64 = 60;
 /// Largest token, in bytes.
 const MAX_TOKEN: usize = 64 << 10;
 
@@ -75,6 +75,13 @@ pub(super) fn verify(token: &str, keys: &JwkSet, expected: &Expected<'_>) -> Res
     let claims = decoded.map_err(unreadable)?.claims;
     check_claims(&claims, expected)?;
     Ok(claims)
+}
+
+/// Whether a key can check the signature of a token.
+pub(super) fn can_verify(key: &Jwk) -> bool {
+    let fits =
+        |(algorithm, _): &(Algorithm, Verification)| DecodingKey::from_jwk(key).is_ok_and(|key| key.family() == algorithm.family());
+    key.common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature) && ALLOWED.iter().any(fits)
 }
 
 /// The key with this id; without an id, the only one of the right kind.

@@ -60,6 +60,7 @@ operations! {
     REMOVE_ACCOUNT = "remove_account";
     REMOVE_CHANNEL = "remove_channel";
     REMOVE_CHANNELS = "remove_channels";
+    TEST_OIDC = "test_oidc";
     TEST_PROXY = "test_proxy";
     TEST_CHANNEL = "test_channel";
     LIST_ADMIN_KEYS = "list_admin_keys";

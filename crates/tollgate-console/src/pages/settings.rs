@@ -1,5 +1,7 @@
 //! Settings: every one with value, default, source and environment variable; those that change at run time are changed here.
 
+mod oidc_test;
+
 use std::sync::Arc;
 
 use askama::Template;
@@ -32,6 +34,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/settings", ADMIN, page!(list)),
     PageRoute::get("/settings/{name}", ADMIN, page!(detail)),
     PageRoute::post("/settings/{name}", ADMIN, page!(set)),
+    PageRoute::post("/settings/{name}/test", ADMIN, page!(oidc_test::run)),
     PageRoute::post("/settings/{name}/unset", ADMIN, page!(unset)),
 ];
 
@@ -61,6 +64,8 @@ struct SettingsPage {
 struct SettingsSection {
     name: String,
     title: String,
+    /// Address of a test of what the section sets.
+    test: Option<String>,
     rows: Vec<SettingRow>,
 }
 
@@ -181,6 +186,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         let matches = search.is_empty() || fits(&setting.name) || fits(&setting.doc) || fits(said) || fits(&setting.variable);
         matches && (wanted.is_empty() || setting.source == wanted)
     };
+    let is_set = |setting: &SettingObject| setting.value.as_ref().is_some_and(|value| !value.is_empty());
+    let has_provider = found.items.iter().any(|setting| setting.name == oidc_test::SETTING && is_set(setting));
     let mut sections: Vec<SettingsSection> = Vec::new();
     let mut shown = 0;
     for setting in found.items.iter().filter(is_found) {
@@ -191,7 +198,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             known.rows.push(row);
         } else {
             let title = format::capital(setting_texts::doc(t, name, name));
-            sections.push(SettingsSection { name: name.to_owned(), title, rows: vec![row] });
+            let test = (name == "oidc" && has_provider).then(|| request.url(&format!("/settings/{}/test", oidc_test::SETTING)));
+            sections.push(SettingsSection { name: name.to_owned(), title, test, rows: vec![row] });
         }
     }
     let any = ("", t.say("settings.any_source"), wanted.is_empty());

@@ -5,6 +5,7 @@ mod codes;
 mod commands;
 mod keys;
 mod objects;
+mod oidc;
 mod passkeys;
 mod registration;
 mod sessions;

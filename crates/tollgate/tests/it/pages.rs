@@ -18,6 +18,7 @@ mod proxies;
 mod public;
 mod system;
 
+pub(crate) use attacks::signed_in;
 use tollgate_testkit::{ClientResponse, Request, TestGateway};
 use url::form_urlencoded::Serializer;
 

@@ -201,7 +201,7 @@ fn walk(admin: &Admin, upstream: &Upstream) {
 }
 
 /// Routes that need an OpenID provider: `sdk-tests/oidc` calls them.
-const AT_A_PROVIDER: [&str; 2] = ["/admin/v1/oidc/start", "/admin/v1/oidc/callback"];
+const AT_A_PROVIDER: [&str; 3] = ["/admin/v1/oidc/start", "/admin/v1/oidc/callback", "/admin/v1/oidc/test"];
 
 #[test]
 fn every_route_answers_as_its_openapi_document_says() {

@@ -20,7 +20,7 @@ const MARKUP: [&str; 7] = [
     "\u{202e}<b>&lt;&amp;",
 ];
 
-pub(super) fn signed_in(admin: &Admin, name: &str) -> Person {
+pub(crate) fn signed_in(admin: &Admin, name: &str) -> Person {
     let mut person = Person::default();
     person.post(&admin.gateway, "/sign-in", &[("login", name), ("password", PASSWORD)]);
     assert!(person.has_session());
