@@ -46,6 +46,7 @@ static SOURCES: &[Source] = &[
     source!("page.js"),
     source!("log.js"),
     source!("palette.js"),
+    source!("parts.js"),
     source!("refresh.js"),
     source!("tables.js"),
     source!("stages.js"),

@@ -30,6 +30,18 @@ struct ProblemPage {
     may_sign_in: bool,
 }
 
+#[derive(Debug, Template)]
+#[template(path = "parts/part_failed.html")]
+struct FailedPart {
+    icons: String,
+    t: Locale,
+    title: &'static str,
+    text: String,
+    request_id: String,
+    /// Of the whole page.
+    address: String,
+}
+
 /// An error as a sentence that says what to do.
 pub(crate) fn say(t: Locale, error: &ApiError) -> String {
     if error.reason() == Some("number_range")
@@ -227,16 +239,45 @@ fn title(t: Locale, status: StatusCode) -> &'static str {
     }
 }
 
-/// The page for a failure.
-pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
-    let internal = ApiError::internal();
-    let error = match failure {
+/// What went wrong in a part of a page, in the place of the part. Without a script its link loads the whole page.
+pub(crate) fn part(request: &PageRequest, failure: &PageFailure) -> PageReply {
+    let (internal, t) = (ApiError::internal(), request.t());
+    let error = error_of(failure, &internal);
+    let template = FailedPart {
+        icons: request.layout(String::new()).icons(),
+        t,
+        title: title(t, error.status),
+        text: say(t, error),
+        request_id: request.meta.id.to_string(),
+        address: request.url(&request.address),
+    };
+    let reply = PageReply::page(error.status, &template).unwrap_or_else(|_| PageReply::empty(error.status));
+    finish(reply, error)
+}
+
+/// The error of a failure; an internal one if a template failed.
+fn error_of<'a>(failure: &'a PageFailure, internal: &'a ApiError) -> &'a ApiError {
+    match failure {
         PageFailure::Api(error) => error,
         PageFailure::Template(error) => {
             tracing::error!(%error, "a page cannot be rendered");
-            &internal
+            internal
         }
+    }
+}
+
+fn finish(reply: PageReply, error: &ApiError) -> PageReply {
+    let reply = match error.retry_after() {
+        Some(seconds) => reply.header("retry-after", &seconds.to_string()),
+        None => reply,
     };
+    reply.with_cause(error.cause().cloned())
+}
+
+/// The page for a failure.
+pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
+    let internal = ApiError::internal();
+    let error = error_of(failure, &internal);
     let t = request.t();
     let template = ProblemPage {
         layout: request.layout(title(t, error.status)),
@@ -251,10 +292,5 @@ pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
         ),
         may_retry: error.status.is_server_error() || error.retry_after().is_some(),
     };
-    let reply = PageReply::page(error.status, &template).unwrap_or_else(|_| PageReply::redirect(&request.url("/")));
-    let reply = match error.retry_after() {
-        Some(seconds) => reply.header("retry-after", &seconds.to_string()),
-        None => reply,
-    };
-    reply.with_cause(error.cause().cloned())
+    finish(PageReply::page(error.status, &template).unwrap_or_else(|_| PageReply::redirect(&request.url("/"))), error)
 }

@@ -196,10 +196,7 @@ fn finish(route: &PageRoute, page: &PageRequest, answered: Result<PageReply, Pag
     };
     match &failure {
         PageFailure::Api(error) if error.status == http::StatusCode::UNAUTHORIZED && page.signed_in.is_none() => to_sign_in(page),
-        // The whole page says what went wrong. A page inside a page would not.
-        PageFailure::Api(_) | PageFailure::Template(_) if page.wants_part() => {
-            problem::page(page, &failure).leaving_to(&page.url(&page.address))
-        }
+        PageFailure::Api(_) | PageFailure::Template(_) if page.wants_part() => problem::part(page, &failure),
         PageFailure::Api(_) | PageFailure::Template(_) => problem::page(page, &failure),
     }
 }

@@ -56,7 +56,8 @@ impl Provider {
     fn sign_in(&self, admin: &Admin) -> ClientResponse {
         let started = admin.gateway.send(&Request::get("/admin/v1/oidc/start?to=/console"));
         let location = started.header("location").unwrap().to_owned();
-        let of = |name: &str| location.split(['?', '&']).find_map(|pair| pair.strip_prefix(&format!("{name}="))).unwrap().to_owned();
+        let of =
+            |name: &str| location.split(['?', '&']).find_map(|pair| pair.strip_prefix(&format!("{name}="))).unwrap().to_owned();
         *self.nonce.lock().unwrap() = of("nonce");
         let back = format!("/admin/v1/oidc/callback?code=right&state={}", of("state"));
         admin.gateway.send(&Request::get(&back).header("cookie", &cookie(&started)))
@@ -86,7 +87,8 @@ fn answer(stream: TcpStream, issuer: &str, nonce: &str, key: &Ed25519KeyPair) {
     let target = first.split(' ').nth(1).unwrap_or_default();
     let (status, more, document) = document(target, &body, issuer, nonce, key);
     let text = document.to_string();
-    let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n", text.len());
+    let head =
+        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n", text.len());
     let mut stream = stream;
     let _ = stream.write_all(format!("{head}{more}\r\n{text}").as_bytes());
 }
@@ -113,7 +115,7 @@ fn document(target: &str, body: &str, issuer: &str, nonce: &str, key: &Ed25519Ke
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
             let claims = json!({
                 "iss": issuer, "aud": CLIENT, "sub": "person-1", "nonce": nonce, "iat": now, "exp": now + 300,
-                "name": "Ann", "email": "ann@example.com", "email_verified": true,
+                "preferred_username": "ann", "email": "ann@example.com", "email_verified": true,
             });
             let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
             let message = format!("{}.{}", part(&json!({"alg": "EdDSA", "kid": "one"})), part(&claims));
@@ -131,8 +133,8 @@ fn linked_account_of_a_member_is_listed_and_unlinked() {
     let opened = provider.sign_in(&admin);
     assert_eq!((opened.status, opened.header("location")), (303, Some("/console")), "{}", opened.text());
     let members = admin.get("/admin/v1/members")["items"].as_array().unwrap().clone();
-    let member = members.iter().find(|member| member["name"] == "Ann").unwrap_or_else(|| panic!("{members:?}"));
-    let login = admin.get("/admin/v1/members/Ann/login");
+    let member = members.iter().find(|member| member["name"] == "ann").unwrap_or_else(|| panic!("{members:?}"));
+    let login = admin.get("/admin/v1/members/ann/login");
     assert_eq!((&login["oidc"], &login["email"], &login["password"]), (&json!(true), &json!("ann@example.com"), &json!(false)));
     // The same person finds the same member again.
     assert_eq!(provider.sign_in(&admin).status, 303);
@@ -148,11 +150,11 @@ fn linked_account_of_a_member_is_listed_and_unlinked() {
     let session = session.split(';').next().unwrap().to_owned();
     let is_in = || admin.gateway.send(&Request::get("/admin/v1/me").header("cookie", &session)).status == 200;
     assert!(is_in());
-    admin.patch("/admin/v1/members/Ann/login", &json!({"oidc": false}));
-    assert_eq!(admin.get("/admin/v1/members/Ann/login")["oidc"], false);
+    admin.patch("/admin/v1/members/ann/login", &json!({"oidc": false}));
+    assert_eq!(admin.get("/admin/v1/members/ann/login")["oidc"], false);
     assert!(!is_in(), "sessions end with the account");
     assert!(!root.page(&admin.gateway, &path).contains(&format!("{path}/unlink")));
-    let refused = admin.call("PATCH", "/admin/v1/members/Ann/login", Some(&json!({"oidc": true})));
+    let refused = admin.call("PATCH", "/admin/v1/members/ann/login", Some(&json!({"oidc": true})));
     assert_eq!(refused.status, 400, "accounts are linked by signing in");
 }
 

@@ -207,7 +207,7 @@ fn stored_contents_are_read_as_messages_and_removed() {
 }
 
 #[test]
-fn part_of_a_page_that_cannot_be_shown_makes_the_browser_load_a_whole_page() {
+fn part_of_a_page_that_cannot_be_shown_says_so_in_place() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let op = signed_in(&admin, "op");
@@ -217,7 +217,10 @@ fn part_of_a_page_that_cannot_be_shown_makes_the_browser_load_a_whole_page() {
     assert_eq!((ended.status, ended.header("hx-redirect")), (401, Some("/sign-in?to=%2Flog%3Fmodel%3Decho")), "{}", ended.text());
     assert_eq!((ended.header("location"), ended.text().as_str()), (None, ""));
     let missing = part(op.with_cookies(Request::get("/log/req_unknown")));
-    assert_eq!((missing.status, missing.header("hx-redirect")), (404, Some("/log/req_unknown")));
+    assert_eq!((missing.status, missing.header("hx-redirect")), (404, None));
+    let (said, id) = (missing.text(), missing.header("x-request-id").unwrap());
+    assert!(said.contains("data-part-failed") && said.contains(id) && !said.contains("<html"), "{said}");
+    assert!(said.contains("href=\"/log/req_unknown\" data-part-again"), "the page itself, without a script: {said}");
     let whole = admin.gateway.send(&Request::get("/log?model=echo").header("accept", "text/html"));
     assert_eq!((whole.status, whole.header("hx-redirect")), (303, None));
 }

@@ -1,0 +1,54 @@
+// Parts of a page that are slow or fail: a placeholder, and in their place what went wrong and a button that asks again.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { VIEWS, checkPage, screenshot } from "./browser.mjs";
+import { asOwner } from "./owner.mjs";
+import { browser, chat, gateway, makeKey, useGateway } from "./suite.mjs";
+
+useGateway();
+
+const isPart = (request) => request.headers()["hx-request"] === "true";
+
+test("a part that is slow shows a placeholder, and one that fails says so in place", async () => {
+  for (const [view, options] of Object.entries(VIEWS)) {
+    await asOwner(browser, gateway, options, async (page, faults) => {
+      let answer = "slow";
+      await page.route("**/models*", async (route) => {
+        if (!isPart(route.request())) return route.continue();
+        if (answer === "slow") await new Promise((resolve) => setTimeout(resolve, 700));
+        if (answer === "broken") return route.abort();
+        return route.continue();
+      });
+      await page.goto(`${gateway.base}/models`);
+      const facet = page.locator("#facets input[type=checkbox]").first();
+      const change = () => facet.evaluate((field) => field.dispatchEvent(new Event("change", { bubbles: true })));
+      await change();
+      await page.locator("#found .part-loading").waitFor();
+      assert.equal(await page.locator("#found").getAttribute("aria-busy"), "true");
+      await page.locator("#found .part-loading").waitFor({ state: "detached" });
+      answer = "broken";
+      await change();
+      await page.locator("#found [role=alert]", { hasText: "No answer" }).waitFor();
+      await checkPage(page, faults.filter((fault) => !fault.includes("Failed to load") && !fault.includes("fetch")), `a failed part, ${view}`);
+      await screenshot(page, `part-failed.${view}`);
+      answer = "well";
+      await page.locator("[data-part-again]").first().click();
+      await page.locator("#found [role=alert]").waitFor({ state: "detached" });
+    });
+  }
+});
+
+test("a record that cannot be shown says so in the drawer, with the request id", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+    const key = await makeKey(page, "parts");
+    await chat(key, { messages: [{ role: "user", content: "hi" }] });
+    await page.goto(`${gateway.base}/log`);
+    const record = page.locator("a[data-record]").first();
+    await record.waitFor();
+    await record.evaluate((link) => link.setAttribute("hx-get", link.getAttribute("hx-get").replace(/req_[0-9a-z]+/, "req_unknown")));
+    await record.click();
+    await page.locator("#drawer [role=alert] code", { hasText: "req_" }).waitFor();
+    await page.locator("#drawer [data-close]").click();
+    await page.locator("#drawer [role=alert]").waitFor({ state: "detached" });
+  });
+});
