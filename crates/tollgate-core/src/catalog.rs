@@ -104,6 +104,19 @@ pub struct ModelSpec {
     pub input_modalities: Vec<Modality>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub output_modalities: Vec<Modality>,
+    /// What the model square says about its future.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub badge: Option<ModelBadge>,
+}
+
+/// A remark about a model for those who choose one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelBadge {
+    /// It will be removed; others should be used.
+    Deprecated,
+    /// It is offered for some time or in small amounts only.
+    Limited,
 }
 
 /// A kind of content that a model reads or writes.

@@ -48,15 +48,15 @@ pub use admit::{
 };
 pub use alert::{
     AlertChanges, AlertCondition, AlertRule, DownChannel, DownChannels, ErrorCounts, ExpiringKey, LowBalance, alert_changes,
-    backup_condition, balance_conditions, budget_condition, budget_conditions, budget_subjects, catalog_conditions, certificate_condition,
-    channels_down, error_condition, export_condition, journal_condition, key_conditions, size_text,
+    backup_condition, balance_conditions, budget_condition, budget_conditions, budget_subjects, catalog_conditions,
+    certificate_condition, channels_down, error_condition, export_condition, journal_condition, key_conditions, size_text,
 };
 pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{
     Account, AccountSpec, Billing, Budget, BudgetAction, CapacityLimits, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
-    KeyStatus, Limits, MAX_MODEL_MULTIPLIERS, MappingRef, Member, MemberStatus, Modality, Model, ModelMapping, ModelSpec,
-    OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, SaleMultipliers,
-    StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
+    KeyStatus, Limits, MAX_MODEL_MULTIPLIERS, MappingRef, Member, MemberStatus, Modality, Model, ModelBadge, ModelMapping,
+    ModelSpec, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing,
+    SaleMultipliers, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
 pub use catalog_review::{catalog_warnings, is_unexpanded, output_price_warning};
 pub use certificate::certificate_expiry;

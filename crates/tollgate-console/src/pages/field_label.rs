@@ -137,6 +137,7 @@ fn of_model(t: Locale, field: &str) -> Option<&'static str> {
         "vendor" => t.say("facts.vendor"),
         "input_modalities" => t.say("facts.reads"),
         "output_modalities" => t.say("facts.writes"),
+        "badge" => t.say("facts.badge"),
         _ => return None,
     })
 }

@@ -7,7 +7,7 @@ use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
-use tollgate_core::{Group, Modality, OfferState, ScheduledPrice, Timestamp, VisibleModel, visible_offers};
+use tollgate_core::{Group, Modality, ModelBadge, OfferState, ScheduledPrice, Timestamp, VisibleModel, visible_offers};
 use tollgate_protocol::Protocol;
 use tollgate_store::{
     RowKind,
@@ -111,6 +111,11 @@ static MODEL: Object = Object::of(
         read("input_modalities", MODALITIES, "What it reads; null: not stated.").or_null(),
         read("output_modalities", MODALITIES, "What it writes; null: not stated.").or_null(),
         read("added_at", Kind::Time, "When it was added to these groups; null: unknown.").or_null(),
+        read(
+            "tags",
+            Kind::List { of: &Kind::Word(&["new", "deprecated", "limited"]), max: 3 },
+            "`new`: added within 14 days, and after the first day of the gateway; the others as the operator says.",
+        ),
         read("popularity", COUNT, "Place by answered requests of the last 7 days, 1 for most; null: too few.").or_null(),
         read(
             "groups",
@@ -199,6 +204,7 @@ struct ModelEntry<'a> {
     input_modalities: Option<&'a [Modality]>,
     output_modalities: Option<&'a [Modality]>,
     added_at: Option<String>,
+    tags: Vec<&'static str>,
     popularity: Option<usize>,
     groups: Vec<&'a RawValue>,
 }
@@ -354,9 +360,18 @@ fn model_entry<'a>(
         input_modalities: stated(&spec.input_modalities),
         output_modalities: stated(&spec.output_modalities),
         added_at: added_at.map(time_text),
+        tags: tags(spec.badge, added_at.is_some_and(|at| snapshot.is_new(at))),
         popularity: popularity.get(spec.name.as_str()).copied(),
         groups: groups.collect(),
     }
+}
+
+fn tags(badge: Option<ModelBadge>, is_new: bool) -> Vec<&'static str> {
+    let said = badge.map(|badge| match badge {
+        ModelBadge::Deprecated => "deprecated",
+        ModelBadge::Limited => "limited",
+    });
+    is_new.then_some("new").into_iter().chain(said).collect()
 }
 
 /// The place of each model by its answered requests in the viewer's groups.

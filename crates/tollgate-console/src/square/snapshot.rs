@@ -26,6 +26,9 @@ const SNAPSHOT_MS: i64 = 3_000;
 const TRAFFIC_MS: i64 = 60_000;
 /// Traffic that is older than this is not used, in milliseconds.
 const STALE_TRAFFIC_MS: i64 = 600_000;
+/// How long a model is new.
+const NEW_DAYS: i64 = 14;
+const DAY_MS: i64 = 86_400_000;
 /// Longest time for one query and its wait for a permit; after it, the previous data are used.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes of offers and of prices that are read for the feed of changes.
@@ -55,6 +58,8 @@ pub(super) struct SquareSnapshot {
     pub(super) offers: Arc<OffersPart>,
     pub(super) traffic: Arc<TrafficPart>,
     pub(super) history: Arc<HistoryPart>,
+    /// Models that were added later are new.
+    new_after: Timestamp,
     /// The document of each offer.
     documents: HashMap<GroupId, HashMap<String, OfferDocument>>,
     representations: Mutex<HashMap<(ViewKey, Feed), Arc<Representation>>>,
@@ -176,6 +181,12 @@ async fn within<T>(state: &ConsoleState, query: impl Future<Output = Result<T, S
     }
 }
 
+/// The time after which models are new: two weeks ago, but not before the end of the first day, on which a gateway is set up.
+fn new_after(added: impl Iterator<Item = Timestamp>, now: Timestamp) -> Timestamp {
+    let first_day = added.min().map_or(now, |first| first.plus_ms(DAY_MS));
+    first_day.max(now.plus_ms(-NEW_DAYS * DAY_MS))
+}
+
 /// Whether a time lies less than so many milliseconds back. The clock may have been put back since.
 fn is_within(ms: i64, at: Timestamp, now: Timestamp) -> bool {
     (0..ms).contains(&now.ms_since(at))
@@ -194,7 +205,13 @@ impl SquareSnapshot {
             let document = offer_document(offer, state, &traffic);
             documents.entry(offer.group.id).or_default().insert(offer.model.spec.name.clone(), document);
         }
-        Self { catalog, made_at: now, offers, traffic, history, documents, representations: Mutex::default() }
+        let new_after = new_after(history.offered_since.values().copied(), now);
+        Self { catalog, made_at: now, offers, traffic, history, new_after, documents, representations: Mutex::default() }
+    }
+
+    /// Whether a model that was added at this time is new.
+    pub(super) fn is_new(&self, added: Timestamp) -> bool {
+        added > self.new_after
     }
 
     fn is_fresh(&self, now: Timestamp) -> bool {
@@ -221,5 +238,21 @@ impl SquareSnapshot {
         }
         known.insert(key, Arc::clone(&made));
         made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
+
+    #[test]
+    fn models_of_the_first_day_are_not_new() {
+        let at = |days: i64| NOW.plus_ms(days * DAY_MS);
+        let after = |added: &[i64]| new_after(added.iter().map(|days| at(*days)), NOW);
+        assert_eq!(after(&[-400, -3]), at(-14), "two weeks");
+        assert_eq!(after(&[-5, -3]), at(-4), "the first day ended four days ago");
+        assert_eq!(after(&[]), NOW);
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 use tollgate_core::{
-    Budget, Glob, Hedge, Modality, ModelSpec, Multiplier, OnUnsupported, ParameterRule, PriceLimit, PriceSchedule, Routing,
-    StreamBreak, TranslationPolicy, Visibility,
+    Budget, Glob, Hedge, Modality, ModelBadge, ModelSpec, Multiplier, OnUnsupported, ParameterRule, PriceLimit, PriceSchedule,
+    Routing, StreamBreak, TranslationPolicy, Visibility,
 };
 
 use super::{
@@ -159,6 +159,11 @@ table!(
             .default_text("not stated"),
         field!("output_modalities", output_modalities: Vec<Modality>, "What the model writes, shown in the model square.")
             .default_text("not stated"),
+        field!(
+            "badge",
+            badge: Option<ModelBadge>,
+            "Remark in the model square: `deprecated`: it will be removed; `limited`: offered for some time or in small amounts only."
+        ),
     ],
     review one_list
 );

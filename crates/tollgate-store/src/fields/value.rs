@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, net::IpAddr};
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 use tollgate_core::{
-    Billing, BudgetAction, Glob, KeyStatus, MAX_MODEL_MULTIPLIERS, MemberStatus, Modality, Multiplier, NanoUsd, OnUnsupported,
-    PriceLimitOn, Provider, Role, Routing, StreamBreak, Tags, Timestamp, TranslationPolicy, Visibility, Window, parse_usd,
+    Billing, BudgetAction, Glob, KeyStatus, MAX_MODEL_MULTIPLIERS, MemberStatus, Modality, ModelBadge, Multiplier, NanoUsd,
+    OnUnsupported, PriceLimitOn, Provider, Role, Routing, StreamBreak, Tags, Timestamp, TranslationPolicy, Visibility, Window,
+    parse_usd,
 };
 use tollgate_protocol::Protocol;
 
@@ -312,6 +313,7 @@ words! {
     }
     PriceLimitOn { "sale" => Sale, "cost" => Cost }
     Modality { "text" => Text, "image" => Image, "audio" => Audio, "video" => Video, "document" => Document }
+    ModelBadge { "deprecated" => Deprecated, "limited" => Limited }
 }
 
 /// `"on"` or `"off"`, for fields that a type keeps as a flag.

@@ -39,6 +39,9 @@ pub(crate) struct SquareEntry {
     pub(crate) input_modalities: Option<Vec<String>>,
     pub(crate) output_modalities: Option<Vec<String>>,
     pub(crate) added_at: Option<String>,
+    /// `new`, `deprecated`, `limited`.
+    #[serde(default)]
+    pub(crate) tags: Vec<String>,
     pub(crate) popularity: Option<u64>,
     pub(crate) groups: Vec<ModelOffer>,
 }

@@ -65,6 +65,7 @@ pub(crate) struct SquareFilter {
     protocols: Vec<String>,
     inputs: Vec<String>,
     capabilities: Vec<String>,
+    tags: Vec<String>,
     is_available: bool,
     is_free: bool,
     min_context: u64,
@@ -88,6 +89,7 @@ impl SquareFilter {
             protocols: all("protocol"),
             inputs: all("input"),
             capabilities: all("can"),
+            tags: all("tag"),
             is_available: query.value("available") == "1",
             is_free: query.value("free") == "1",
             min_context: query.value("context").parse().unwrap_or(0),
@@ -105,6 +107,7 @@ impl SquareFilter {
             || !self.protocols.is_empty()
             || !self.inputs.is_empty()
             || !self.capabilities.is_empty()
+            || !self.tags.is_empty()
             || self.max_price > 0
             || self.is_available
             || self.is_free
@@ -128,9 +131,13 @@ impl SquareFilter {
                 query.append_pair(name, value);
             }
         }
-        for (name, values) in
-            [("vendor", &self.vendors), ("protocol", &self.protocols), ("input", &self.inputs), ("can", &self.capabilities)]
-        {
+        for (name, values) in [
+            ("vendor", &self.vendors),
+            ("protocol", &self.protocols),
+            ("input", &self.inputs),
+            ("can", &self.capabilities),
+            ("tag", &self.tags),
+        ] {
             query.extend_pairs(values.iter().map(|value| (name, value)));
         }
         for (name, is_set) in [("available", self.is_available), ("free", self.is_free)] {
@@ -159,6 +166,7 @@ impl SquareFilter {
             && self.protocols.iter().all(|protocol| offer.has_protocol(protocol))
             && self.inputs.iter().all(|input| reads(model, input))
             && self.capabilities.iter().all(|word| can(offer, word, known))
+            && (self.tags.is_empty() || self.tags.iter().any(|tag| model.tags.contains(tag)))
             && costs_at_most(offer, self.max_price)
             && (!self.is_available || offer.state.now != "unavailable")
             && (!self.is_free || is_free(offer))
@@ -241,6 +249,7 @@ mod tests {
         serde_json::from_value(json!({
             "id": id, "display_name": null, "vendor": vendor, "description": "Fast <b>and</b> small", "context": context,
             "max_output": null, "input_modalities": ["text", "image"], "output_modalities": null, "added_at": null,
+            "tags": if id == "a" { json!(["new", "limited"]) } else { json!([]) },
             "popularity": null, "groups": [offer],
         }))
         .unwrap()
@@ -266,6 +275,8 @@ mod tests {
         assert_eq!(select("free=1"), ["c"]);
         assert_eq!(select("price=5"), ["b", "c"]);
         assert_eq!(select("can=tools"), Vec::<String>::new());
+        assert_eq!(select("tag=new&tag=deprecated"), ["a"], "one of them is enough");
+        assert_eq!(select("tag=deprecated"), Vec::<String>::new());
         assert_eq!(select("q=small+two"), ["b"]);
         assert_eq!(select("input=audio"), Vec::<String>::new());
         assert_eq!(select("protocol=openai&protocol=gemini"), Vec::<String>::new());

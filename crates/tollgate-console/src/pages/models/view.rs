@@ -67,6 +67,8 @@ pub(crate) struct ModelCard {
     pub(crate) columns: Vec<(&'static str, Option<PriceText>)>,
     pub(crate) is_priced: bool,
     pub(crate) is_free: bool,
+    /// Tone and label of each tag.
+    pub(crate) tags: Vec<(&'static str, &'static str)>,
     pub(crate) protocols: Vec<(&'static str, &'static str)>,
     pub(crate) capabilities: Vec<&'static str>,
     pub(crate) context: Option<String>,
@@ -202,6 +204,7 @@ impl ModelCard {
             prices: prices(t, unit, &offer.price, &offer.base_price, &MAIN),
             is_priced: !offer.price.is_null(),
             is_free: offer.price["free"] == true,
+            tags: model.tags.iter().map(|word| tag(t, word)).collect(),
             protocols: offer.protocols.iter().map(protocol).collect(),
             capabilities: capabilities.all(offer).map(|capability| capability.label(t)).collect(),
             context: model.context.map(|context| format::tokens(t, context)),
@@ -210,6 +213,15 @@ impl ModelCard {
             day: availability(t, &offer.day),
             id: model.id.clone(),
         })
+    }
+}
+
+/// Tone and label of a tag.
+pub(super) fn tag(t: Locale, word: &str) -> (&'static str, &'static str) {
+    match word {
+        "new" => ("ok", t.say("tag.new")),
+        "deprecated" => ("warn", t.say("tag.deprecated")),
+        _ => ("info", t.say("tag.limited")),
     }
 }
 

@@ -116,6 +116,7 @@ fn values(model: &ModelObject) -> FormData {
             put(name, word);
         }
     }
+    put("badge", field("badge").as_str().unwrap_or_default());
     put("visible", if *field("visible") == Value::Bool(false) { "" } else { "true" });
     put("embeddings", if *field("embeddings") == Value::Bool(true) { "true" } else { "" });
     let (rule, list) = match (field("supported_parameters").as_array(), field("unsupported_parameters").as_array()) {
@@ -141,6 +142,7 @@ fn modality(t: Locale, word: &str) -> &'static str {
 
 fn sections(t: Locale, state: &FormState) -> Vec<ControlSection> {
     let modalities = |name, label| state.checks(name, label, MODALITIES.map(|word| (word, modality(t, word))));
+    let badges = [("", t.say("facts.no_badge")), ("deprecated", t.say("tag.deprecated")), ("limited", t.say("tag.limited"))];
     let about = vec![
         state.text("display_name", t.say("facts.display_name")).max(256).hint(t.say("facts.display_name_hint")),
         state.text("vendor", t.say("facts.vendor")).max(100),
@@ -149,6 +151,7 @@ fn sections(t: Locale, state: &FormState) -> Vec<ControlSection> {
         state.number("max_output", t.say("facts.max_output")),
         modalities("input_modalities", t.say("facts.reads")),
         modalities("output_modalities", t.say("facts.writes")),
+        state.choice("badge", t.say("facts.badge"), badges).hint(t.say("facts.badge_hint")),
         state.check("visible", t.say("facts.visible")).hint(t.say("facts.visible_hint")).wide(),
         state.check("embeddings", t.say("facts.embeddings")).wide(),
     ];
@@ -168,7 +171,7 @@ fn sections(t: Locale, state: &FormState) -> Vec<ControlSection> {
 /// The fields as the admin API takes them.
 fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
-    for name in TEXTS {
+    for name in TEXTS.into_iter().chain(["badge"]) {
         body.insert(name.to_owned(), form.filled(name).map_or(Value::Null, Value::from));
     }
     for name in NUMBERS {
@@ -230,10 +233,10 @@ mod tests {
     fn unchanged_form_changes_nothing() {
         for fields in [
             json!({"display_name": "Fast", "vendor": null, "description": "a", "context": 128_000, "max_output": null, "visible": false,
-                "embeddings": false, "input_modalities": ["text", "image"], "output_modalities": ["text"],
+                "embeddings": false, "input_modalities": ["text", "image"], "output_modalities": ["text"], "badge": "deprecated",
                 "supported_parameters": ["temperature", "tools"], "unsupported_parameters": null, "on_unsupported": "drop"}),
             json!({"display_name": null, "vendor": null, "description": null, "context": null, "max_output": 4_096, "visible": true,
-                "embeddings": true, "input_modalities": [], "output_modalities": [],
+                "embeddings": true, "input_modalities": [], "output_modalities": [], "badge": null,
                 "supported_parameters": null, "unsupported_parameters": null, "on_unsupported": "refuse"}),
         ] {
             let sent = body(&values(&model(fields.clone()))).unwrap();

@@ -9,6 +9,7 @@ use crate::pages::{
     models::{
         capability::{Capabilities, Capability},
         document::SquareEntry,
+        view::tag,
     },
     protocols,
 };
@@ -30,6 +31,7 @@ pub(crate) struct FacetOption {
     pub(crate) is_chosen: bool,
 }
 
+const TAGS: [&str; 3] = ["new", "deprecated", "limited"];
 /// Context lengths to choose from; 0: any.
 const MIN_CONTEXTS: [u64; 4] = [0, 128_000, 200_000, 1_000_000];
 
@@ -81,11 +83,16 @@ impl SquareFilter {
             offered.option(word, label, is_among(&self.inputs, word), |(model, _)| reads(model, word))
         };
         let inputs = [("image", t.say("modality.image")), ("audio", t.say("modality.audio")), ("video", t.say("modality.video"))];
+        let marked = |word: &str| {
+            let has = |(model, _): Found<'_>| model.tags.iter().any(|known| known == word);
+            offered.option(word, tag(t, word).1, is_among(&self.tags, word), has)
+        };
         vec![
             facet(t.say("facet.vendor"), "checkbox", "vendor", vendors.iter().map(vendor).collect()),
             facet(t.say("facet.protocol"), "checkbox", "protocol", Protocol::WORDS.map(protocol).into()),
             facet(t.say("facet.capability"), "checkbox", "can", Capability::ALL.map(capability).into()),
             facet(t.say("facet.input"), "checkbox", "input", inputs.map(input).into()),
+            facet(t.say("facet.tag"), "checkbox", "tag", TAGS.map(marked).into()),
         ]
     }
 
