@@ -41,8 +41,9 @@ pub(crate) use offers::show_price;
 pub(crate) use snapshot::Square;
 use viewer::Viewer;
 
+/// The form of the square for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Feed {
+pub(crate) enum Feed {
     Json,
     Atom,
 }
@@ -57,13 +58,13 @@ const FEEDS: [(&str, Feed, &[FieldShape]); 2] = [
 ];
 
 /// Path, description and query of each feed.
-pub(crate) fn feeds() -> impl Iterator<Item = (&'static str, &'static str, &'static [FieldShape])> {
+pub(crate) fn feeds() -> impl Iterator<Item = (&'static str, &'static str, Feed, &'static [FieldShape])> {
     FEEDS.into_iter().map(|(path, feed, query)| {
         let about = match feed {
             Feed::Json => "The models that the sender may use, with prices and availability; without a key those of visitors.",
             Feed::Atom => "New models and changes of prices, as a feed.",
         };
-        (path, about, query)
+        (path, about, feed, query)
     })
 }
 

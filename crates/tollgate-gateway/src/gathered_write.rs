@@ -54,7 +54,9 @@ mod tests {
         }
 
         fn poll_write_vectored(mut self: Pin<&mut Self>, _: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-            pieces.iter().for_each(|piece| self.bytes.extend_from_slice(piece));
+            for piece in pieces {
+                self.bytes.extend_from_slice(piece);
+            }
             self.pieces.push(pieces.len());
             Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()))
         }

@@ -7,7 +7,7 @@ use tollgate_protocol::{CallerSurface, Protocol};
 use super::{CallerAnswer, KEY_ID, ROUTES};
 use crate::{
     api::openapi::{Schemas, reference},
-    square,
+    square::{self, Feed},
 };
 
 /// Where the document is served, to everyone.
@@ -23,6 +23,8 @@ const HEADERS: [(&str, &str); 4] = [
     ("x-tollgate-trace", "`1` asks for the routing trace, if the group allows it."),
     ("x-request-id", "Your own id of the request."),
 ];
+
+const JSON: &str = "application/json";
 
 /// The document, with the name of the API in each protocol as its tags.
 pub(crate) fn document(version: &str) -> Value {
@@ -45,12 +47,15 @@ pub(crate) fn document(version: &str) -> Value {
     }
     for route in ROUTES.iter().filter(|route| is_described(route.path)) {
         let parameters: Vec<Value> = [route.query, &[KEY_ID]].concat().iter().map(|field| schemas.query(field)).collect();
-        add("get", route.path, operation("key", route.path, about(route.answers), &parameters, &json!({"type": "object"})));
+        add("get", route.path, operation("key", route.path, about(route.answers), &parameters, (JSON, &json!({"type": "object"}))));
     }
-    for (path, about, query) in square::feeds() {
+    for (path, about, feed, query) in square::feeds() {
         let parameters: Vec<Value> = query.iter().map(|field| schemas.query(field)).collect();
-        let answer = if path.ends_with(".json") { schemas.answer(&square::SQUARE) } else { json!({"type": "string"}) };
-        let mut operation = operation("square", path, about, &parameters, &answer);
+        let (media, answer) = match feed {
+            Feed::Json => (JSON, schemas.answer(&square::SQUARE)),
+            Feed::Atom => ("application/atom+xml", json!({"type": "string"})),
+        };
+        let mut operation = operation("square", path, about, &parameters, (media, &answer));
         operation["security"] = json!([{}, {"key": []}]);
         add("get", path, operation);
     }
@@ -145,8 +150,8 @@ fn answers(content: &Value) -> Value {
     })
 }
 
-fn operation(tag: &str, path: &str, about: &str, parameters: &[Value], answer: &Value) -> Value {
-    let media = if path.ends_with(".atom") { "application/atom+xml" } else { "application/json" };
+/// A GET request whose answer has this media type and schema.
+fn operation(tag: &str, path: &str, about: &str, parameters: &[Value], (media, answer): (&str, &Value)) -> Value {
     let mut content = Map::new();
     content.insert(media.to_owned(), json!({"schema": answer}));
     json!({
@@ -162,7 +167,7 @@ fn model_parameter() -> Value {
 
 fn listing(protocol: Protocol, about: &str, path: &str) -> Value {
     let parameters = if path.contains("{model}") { vec![model_parameter()] } else { Vec::new() };
-    operation(protocol.as_str(), path, about, &parameters, &json!({"type": "object"}))
+    operation(protocol.as_str(), path, about, &parameters, (JSON, &json!({"type": "object"})))
 }
 
 fn model_operation(protocol: Protocol, path: &str, about: &str, streams: Streams) -> Value {

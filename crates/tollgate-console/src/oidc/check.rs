@@ -11,8 +11,8 @@ use crate::gateway_handle::GatewayHandle;
 
 /// A code that no provider has given.
 const NO_CODE: &str = "tollgate-test";
-/// Errors by which a provider says that it knows client and address, and that nobody is signed in (OpenID Connect Core, 3.1.2.6).
-const NOBODY: [&str; 4] = ["login_required", "interaction_required", "consent_required", "account_selection_required"];
+/// Errors by which a provider says that it knows client and address, and that there is no session (OpenID Connect Core, 3.1.2.6).
+const NO_SESSION: [&str; 4] = ["login_required", "interaction_required", "consent_required", "account_selection_required"];
 /// Characters of an answer that are repeated.
 const MAX_SAID: usize = 200;
 
@@ -181,7 +181,7 @@ fn judge_redirect(status: StatusCode, location: Option<&Url>, callback: &str) ->
             let named = |name: &str| location.query_pairs().find(|(known, _)| known == name).map(|(_, value)| value.into_owned());
             let error = named("error").or_else(|| named("authError"));
             match error {
-                Some(error) if NOBODY.contains(&error.as_str()) => Ok(callback.to_owned()),
+                Some(error) if NO_SESSION.contains(&error.as_str()) => Ok(callback.to_owned()),
                 Some(error) => {
                     let about = named("error_description").map(|about| format!(" ({})", cut(&about))).unwrap_or_default();
                     Err(format!("the provider refuses the request: {}{about}; {register}", cut(&error)))

@@ -55,13 +55,8 @@ fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
             t.say_with("alert.certificate_expiring", &[("file", fact("file")?), ("node", node), ("at", &at)])
         }
         "key_expiring" => {
-            let (name, at) = (fact("name")?, time("expires_at")?);
-            let values = [("name", name), ("at", at.as_str())];
-            if fact("id")?.starts_with("adm_") {
-                t.say_with("alert.admin_key_expiring", &values)
-            } else {
-                t.say_with("alert.key_expiring", &values)
-            }
+            let at = time("expires_at")?;
+            key_expiring(t, fact("id")?, &[("name", fact("name")?), ("at", &at)])
         }
         "sold_below_cost" => {
             let (sale, cost) = (usd("sale")?, usd("cost")?);
@@ -85,6 +80,10 @@ fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+fn key_expiring(t: Locale, id: &str, values: &[(&str, &str)]) -> String {
+    if id.starts_with("adm_") { t.say_with("alert.admin_key_expiring", values) } else { t.say_with("alert.key_expiring", values) }
 }
 
 /// How much of a budget is spent, in whole percent. It may be above 100.

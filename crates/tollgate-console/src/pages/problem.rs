@@ -162,12 +162,6 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "ca_file" => t.say("problem.ca_file"),
         "client_certificate" => t.say("problem.client_certificate"),
         "client_key" => t.say("problem.client_key"),
-        "parameters" => t.say("problem.parameters"),
-        "parameter_edits" => t.say("problem.parameter_edits"),
-        "edit_parameter" => t.say("problem.edit_parameter"),
-        "edit_to" => t.say("problem.edit_to"),
-        "edit_bounds" => t.say("problem.edit_bounds"),
-        "edit_value" => t.say("problem.edit_value"),
         "passkey_exists" => t.say("passkeys.exists"),
         "passkey_ended" => t.say("problem.passkey_ended"),
         "passkey_refused" => t.say("problem.passkey_refused"),
@@ -225,6 +219,19 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "unknown_key" => t.say("problem.unknown_key"),
         "unknown_member" => t.say("problem.unknown_member"),
         "whole_number" => t.say("problem.whole_number"),
+        _ => return parameter_fault(t, reason),
+    })
+}
+
+/// The text for a reason in a form about parameters.
+fn parameter_fault(t: Locale, reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "parameters" => t.say("problem.parameters"),
+        "parameter_edits" => t.say("problem.parameter_edits"),
+        "edit_parameter" => t.say("problem.edit_parameter"),
+        "edit_to" => t.say("problem.edit_to"),
+        "edit_bounds" => t.say("problem.edit_bounds"),
+        "edit_value" => t.say("problem.edit_value"),
         _ => return None,
     })
 }

@@ -174,8 +174,8 @@ impl BackupFolder {
         if !self.has(name) {
             return Ok(());
         }
-        let text = serde_json::to_vec(note).expect("texts and numbers are valid JSON");
-        fs::write(self.note_path(name), text).map_err(self.failed("write", name))
+        let text = serde_json::to_vec(note).map_err(io::Error::from);
+        text.and_then(|text| fs::write(self.note_path(name), text)).map_err(self.failed("write", name))
     }
 
     fn note(&self, name: &str) -> Option<BackupNote> {
@@ -284,7 +284,7 @@ mod tests {
         folder.set_note(&oldest, &note).unwrap();
         let listed = folder.list().unwrap();
         assert_eq!(listed.iter().map(|file| file.note.clone()).collect::<Vec<_>>(), [None, None, None, Some(note), None]);
-        assert_eq!(folder.remove_old(3).unwrap(), [oldest.clone()]);
+        assert_eq!(folder.remove_old(3).unwrap(), std::slice::from_ref(&oldest));
         assert!(folder.find(&oldest).is_none() && !folder.note_path(&oldest).exists() && by_hand.exists());
         assert_eq!(folder.list().unwrap().len(), 4, "those that were made by hand are not counted");
         assert_eq!(folder.remove_old(3).unwrap(), Vec::<String>::new());

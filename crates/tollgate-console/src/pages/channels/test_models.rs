@@ -40,7 +40,7 @@ use crate::{
 /// Models of one run.
 const MAX_MODELS: usize = 100;
 /// Longest time of a run. Tests that have not ended by then are given up.
-const MAX_TIME: Duration = Duration::from_secs(15 * 60);
+const MAX_TIME: Duration = Duration::from_mins(15);
 
 #[derive(Debug, Template)]
 #[template(path = "channel_test_models.html")]

@@ -20,7 +20,7 @@ use crate::{
 /// Keys of the reader that are looked at.
 const MAX_KEYS: &str = "5";
 
-/// Whom an outage concerns, and its causes.
+/// An outage: the keys or the group that it concerns, and its causes.
 #[derive(Debug)]
 pub(super) struct OutagePart {
     pub(super) title: String,

@@ -216,9 +216,11 @@ impl JobResult {
             "verify" => found.add_sums(t, result),
             "backup_check" => {
                 found.checks.push((Mark::new("ok", "okc", t.say("backups.whole")), String::new()));
-                match &result["verified"] {
-                    Value::Null => found.checks.push((Mark::new("off", "stop", t.say("backups.no_database")), String::new())),
-                    verified => found.add_sums(t, verified),
+                let verified = &result["verified"];
+                if verified.is_null() {
+                    found.checks.push((Mark::new("off", "stop", t.say("backups.no_database")), String::new()));
+                } else {
+                    found.add_sums(t, verified);
                 }
             }
             "export" => found.add_days(t, result),

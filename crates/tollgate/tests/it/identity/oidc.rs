@@ -174,7 +174,7 @@ fn provider_is_tested_without_a_person() {
     assert!(page.contains("Redirect address to register") && page.contains("Clock"), "{page}");
     assert_eq!(admin.as_operator("POST", "/admin/v1/oidc/test", Some(&json!({}))).status, 403);
 
-    // Nobody listens there.
+    // No server listens there.
     let gone = Provider { issuer: "http://127.0.0.1:9".to_owned(), nonce: Arc::default() };
     let tested = gone.gateway().post("/admin/v1/oidc/test", &json!({}));
     assert!(tested["passed"] == false && tested["stages"].as_array().unwrap().len() == 1, "{tested}");

@@ -12,7 +12,7 @@ use crate::{
     support,
 };
 
-const FORM: [(&str, &str); 9] = [
+const FORM: [(&str, &str); 10] = [
     ("role", "member"),
     ("status", "active"),
     ("groups", ""),
