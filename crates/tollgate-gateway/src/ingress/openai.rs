@@ -9,9 +9,9 @@ use super::{
 };
 use crate::header_fields::HeaderFields;
 
-/// Paths at which callers ask about their key and its usage. The console answers them.
-const ABOUT_KEYS: [&str; 6] =
-    ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage", "user/balance"];
+/// Paths at which callers ask about their key, its usage and this API. The console answers them.
+const OF_CONSOLE: [&str; 7] =
+    ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage", "user/balance", "openapi.json"];
 
 pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderFields, query: Query<'_>) -> Destination {
     match rest {
@@ -24,7 +24,7 @@ pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderField
     }
     match rest {
         _ if rest == "models" || rest.starts_with("models/") => models(method, rest, headers, query),
-        _ if ABOUT_KEYS.contains(&rest) => Destination::Fallback,
+        _ if OF_CONSOLE.contains(&rest) => Destination::Fallback,
         _ if anthropic::is_client(headers) && !has_gemini_credentials(headers, query) => unknown(Protocol::Anthropic),
         _ => unknown(Protocol::OpenAi),
     }

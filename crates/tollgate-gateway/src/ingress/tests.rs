@@ -121,6 +121,7 @@ fn get_paths_are_routed() {
         ("/v1/key", "elsewhere"),
         ("/v1/usage/records", "elsewhere"),
         ("/v1/user/balance", "elsewhere"),
+        ("/v1/openapi.json", "elsewhere"),
         ("/v1/usage/other", "openai E10"),
     ] {
         assert_eq!(shown(&at(&HttpMethod::GET, target, &[])), expected, "GET {target}");

@@ -43,6 +43,7 @@ impl Provider {
 
     fn gateway(&self) -> Admin {
         let builder = TestGateway::builder(support::PROGRAM)
+            .env("TOLLGATE_CONSOLE__URL", "http://gateway.example.com")
             .env("TOLLGATE_OIDC__ISSUER", &self.issuer)
             .env("TOLLGATE_OIDC__CLIENT_ID", CLIENT)
             .env("TOLLGATE_OIDC__CLIENT_SECRET", "secret")
