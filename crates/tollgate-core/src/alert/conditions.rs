@@ -257,10 +257,10 @@ pub fn export_condition(first: &str, fault: &str) -> AlertCondition {
     AlertCondition::new(AlertRule::ExportLate, "export", text).with("day", first).with("fault", fault)
 }
 
-/// The last scheduled backup of a node has failed; scheduled backups fail since `since`.
+/// The last scheduled backup of a node has failed; scheduled backups have failed since `since`.
 #[must_use]
 pub fn backup_condition(node: &str, since: Timestamp, fault: &str) -> AlertCondition {
-    let text = format!("scheduled backups of {node} fail since {since}: {fault}");
+    let text = format!("scheduled backups of {node} have failed since {since}: {fault}");
     AlertCondition::new(AlertRule::BackupFailed, format!("node {node}"), text).with("since", &since).with("fault", fault)
 }
 
