@@ -275,7 +275,7 @@ test("e exports what the filter selects", async () => {
 test("a price is set, compared with a list, simulated and found in the history", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/pricing/unpriced`);
-    await page.getByRole("link", { name: "Set price" }).first().click();
+    await page.locator("tr", { hasText: "unpriced-model" }).getByRole("link", { name: "Set price" }).click();
     await page.locator("#input").fill("0.50");
     await page.locator("#output").fill("1.50");
     await page.getByRole("button", { name: "Save" }).click();
