@@ -488,11 +488,11 @@ test("forms of operators work without JavaScript", async () => {
     await page.getByRole("button", { name: "Filter" }).click();
     await page.waitForURL(/kind=top_up.*range=7d/);
     await page.goto(`${gateway.base}/members`);
-    await page.locator("#role").selectOption("member");
+    await page.locator("#role").selectOption("operator");
     await page.getByRole("button", { name: "Filter" }).click();
-    await page.waitForURL(/role=member/);
+    await page.waitForURL(/role=operator/);
     await page.getByRole("link", { name: "Last request" }).click();
-    await page.waitForURL(/role=member.*sort=last_used/);
+    await page.waitForURL(/role=operator.*sort=last_used/);
     await page.goto(`${gateway.base}/system`);
     await page.getByRole("button", { name: "Start: Doctor" }).click();
     for (let tries = 0; tries < 100 && await page.getByRole("heading", { name: "Result" }).count() === 0; tries += 1) {

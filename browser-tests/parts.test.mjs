@@ -42,9 +42,11 @@ test("a record that cannot be shown says so in the drawer, with the request id",
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
     const key = await makeKey(page, "parts");
     await chat(key, { messages: [{ role: "user", content: "hi" }] });
-    await page.goto(`${gateway.base}/log`);
     const record = page.locator("a[data-record]").first();
-    await record.waitFor();
+    for (let tries = 0; tries < 50 && await record.count() === 0; tries += 1) {
+      await page.waitForTimeout(100);
+      await page.goto(`${gateway.base}/log`);
+    }
     await record.evaluate((link) => link.setAttribute("hx-get", link.getAttribute("hx-get").replace(/req_[0-9a-z]+/, "req_unknown")));
     await record.click();
     await page.locator("#drawer [role=alert] code", { hasText: "req_" }).waitFor();
