@@ -115,6 +115,14 @@ test("the references of both APIs can be read in every view, and lead to objects
       await admin.goto(`${gateway.base}/docs/admin-api`);
       await admin.locator("#op-make_key a[href='#schema-NewKey']").click();
       await admin.locator("#schema-NewKey", { hasText: "price_limit" }).waitFor();
+      const overflow = await admin.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(overflow <= 0, `docs/admin-api, ${view}, is ${overflow} px too wide`);
+      // Checking all of its some 200 operations and objects would take minutes: two of each group are left.
+      await admin.evaluate(() => {
+        for (const group of document.querySelectorAll("section.stack")) {
+          for (const article of [...group.querySelectorAll("article")].slice(2)) article.remove();
+        }
+      });
       await checkPage(admin, adminFaults, `docs/admin-api, ${view}`);
       await screenshot(admin, `docs-admin-api.${view}`);
     });
