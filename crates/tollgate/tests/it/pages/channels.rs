@@ -121,7 +121,11 @@ fn channel_is_found_by_the_last_characters_of_a_credential() {
     });
     let found = boss.page(&admin.gateway, "/channels?q=127.0.0.1");
     assert!(found.contains("href=\"/channels/main\"") && !found.contains("href=\"/channels/echo\""), "{found}");
-    assert!(boss.page(&admin.gateway, &format!("/channels?q={}", &end[1..])).contains("No channel matches."));
+    // Fewer characters are not searched for in credentials, only in the base URL, whose port can have the same digits.
+    let fewer = &end[1..];
+    let is_in_url = upstream.openai_url().contains(fewer);
+    let page = boss.page(&admin.gateway, &format!("/channels?q={fewer}"));
+    assert_eq!(page.contains("No channel matches."), !is_in_url, "{page}");
     let page = boss.page(&admin.gateway, "/channels/main");
     assert!(page.contains(&format!("…{end}")) && !page.contains(UPSTREAM_CREDENTIAL), "{page}");
     let account = admin.get("/admin/v1/channels/main/accounts/main");
