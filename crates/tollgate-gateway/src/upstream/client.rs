@@ -46,7 +46,7 @@ pub(crate) use self::guard::AddressPolicy;
 use self::{
     destination::UpstreamTarget,
     host::{Freshness, Host, Wanted},
-    http1::{IdleCheck, ResponseHead},
+    http1::ResponseHead,
     lease::DeliveryState,
     leased_body::LeasedBody,
     request_heads::RequestHeads,
@@ -163,15 +163,13 @@ impl Client {
         let holders = call.by.map(Holder::of_caller);
         let holders = holders.as_ref().map_or(&[][..], |holders| holders.as_slice());
         let limit = Duration::from_millis(call.channel.spec.timeouts.connect_ms);
-        // What is not sent again must not meet a connection that is closed already.
-        let check = if call.channel.spec.retry_uncertain { IdleCheck::Reactor } else { IdleCheck::Socket };
         let (mut freshness, mut stream) = (Freshness::Reused, None);
         loop {
             let wanted = Wanted { freshness, began: self.clock.instant(), limit, holders };
             let lease = host.lease(wanted, stream, &self.trust, &self.tasks).await;
             let mut lease = lease.map_err(UpstreamError::NotSent)?;
             let head = heads.head_for(&call, &host.destination, lease.target_form()).map_err(UpstreamError::NotSent)?;
-            match lease.send(head, call.body.clone(), check, &call.sent).await {
+            match lease.send(head, call.body.clone(), &call.sent).await {
                 Ok((ResponseHead { status, headers }, body)) => {
                     return Ok(UpstreamAnswer { status, headers: headers.into(), body: Box::pin(LeasedBody::new(body, lease)) });
                 }

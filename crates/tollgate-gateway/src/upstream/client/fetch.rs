@@ -119,7 +119,7 @@ pub(crate) async fn send(
         Connected::Http1(mut connection) => {
             let (target, headers) = head(TargetForm::Origin)?;
             let request = Http1Request { text: RequestText::new(&method, &target, &headers), body };
-            let answer = connection.send(request, None, &SentMark::default(), &SystemClock).await;
+            let answer = connection.send(request, false, &SentMark::default(), &SystemClock).await;
             let ResponseHead { status, headers } = answer.map_err(|_| ConnectFault::Closed)?;
             Ok(FetchedResponse { status, headers, body: ResponseBody::Http1(connection) })
         }

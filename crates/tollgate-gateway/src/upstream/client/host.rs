@@ -22,7 +22,7 @@ use super::{
     connect::{Connected, connect},
     destination::UpstreamTarget,
     guard::AddressRules,
-    http1::{Http1Connection, IdleCheck},
+    http1::Http1Connection,
     lease::{Lease, LeaseKind},
     places::{MAX_HTTP2, Places},
     resolver::Addresses,
@@ -209,10 +209,7 @@ impl Host {
         loop {
             let Idle { connection, mut peer, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
             let age = now.saturating_duration_since(since);
-            if age > IDLE_LIMIT
-                || !self.is_permitted(&mut peer, rules)
-                || age > CHECK_AFTER && connection.check_idle(IdleCheck::Socket).is_err()
-            {
+            if age > IDLE_LIMIT || !self.is_permitted(&mut peer, rules) || age > CHECK_AFTER && connection.check_idle().is_err() {
                 continue;
             }
             let kind = Some(LeaseKind::Http1 { connection: Some(connection), peer, kept: Some(since) });
@@ -301,7 +298,7 @@ impl Host {
         let now = self.clock.instant();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain_mut(|one| {
-            let is_alive = now.duration_since(one.since) <= IDLE_LIMIT && one.connection.check_idle(IdleCheck::Socket).is_ok();
+            let is_alive = now.duration_since(one.since) <= IDLE_LIMIT && one.connection.check_idle().is_ok();
             is_alive && self.is_permitted(&mut one.peer, rules)
         });
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);

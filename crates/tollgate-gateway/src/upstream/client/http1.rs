@@ -18,7 +18,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
     net::TcpStream,
 };
 use tokio_rustls::client::TlsStream;
@@ -95,16 +95,6 @@ pub(crate) struct Http1Connection {
     is_answered: bool,
 }
 
-/// How a connection that was idle is checked before a request is written to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IdleCheck {
-    /// By a system call immediately before the first byte.
-    Socket,
-    /// By what the reactor has reported, which on a busy core can be milliseconds old, and without a system call if it has reported nothing.
-    /// For requests that are sent again if the connection turns out to be closed.
-    Reactor,
-}
-
 /// Why a request got no response head.
 #[derive(Debug)]
 pub(crate) enum Http1Fault {
@@ -142,12 +132,12 @@ impl Http1Connection {
         }
     }
 
-    /// Sends a request and waits for the head of its response. `mark` is set when the first byte is written. `check`: the connection was
-    /// idle, and is checked before that byte.
+    /// Sends a request and waits for the head of its response. `mark` is set when the first byte is written. With `is_reused`, the
+    /// socket is checked before that byte: the connection was idle.
     pub(crate) async fn send(
         &mut self,
         request: Http1Request,
-        check: Option<IdleCheck>,
+        is_reused: bool,
         mark: &SentMark,
         clock: &dyn Clock,
     ) -> Result<ResponseHead, Http1Fault> {
@@ -155,22 +145,16 @@ impl Http1Connection {
         (self.read_size, self.scanner, self.body) = (FIRST_READ, HeadScanner::default(), BodyDecoder::EMPTY);
         (self.keeps_alive, self.is_written, self.is_answered) = (false, false, false);
         poll_fn(|context| self.journal.poll(context)).await;
-        if let Some(check) = check {
-            self.check_idle(check).map_err(Http1Fault::Lost)?;
+        if is_reused {
+            self.check_idle().map_err(Http1Fault::Lost)?;
         }
         poll_fn(|context| self.poll_head(mark, clock, context)).await
     }
 
     /// Fails if the peer closed the connection or sent unsolicited bytes, which could be mistaken for a response. With TLS, unsolicited
-    /// bytes are a close alert in practice.
-    pub(crate) fn check_idle(&self, check: IdleCheck) -> io::Result<()> {
-        let tcp = self.stream.tcp();
-        let peek = || SockRef::from(tcp).peek(&mut [MaybeUninit::uninit()]);
-        let peeked = match check {
-            IdleCheck::Socket => peek(),
-            IdleCheck::Reactor => tcp.try_io(Interest::READABLE, peek),
-        };
-        match peeked {
+    /// bytes are a close alert in practice. The reactor of a busy core may report either only milliseconds later.
+    pub(crate) fn check_idle(&self) -> io::Result<()> {
+        match SockRef::from(self.stream.tcp()).peek(&mut [MaybeUninit::uninit()]) {
             Err(fault) if fault.kind() == ErrorKind::WouldBlock => Ok(()),
             Err(fault) => Err(fault),
             Ok(_) => Err(ErrorKind::ConnectionAborted.into()),

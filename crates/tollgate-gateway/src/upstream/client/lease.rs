@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     destination::TargetForm,
     host::{Host, Peer},
-    http1::{Http1Connection, Http1Fault, Http1Request, IdleCheck, ResponseHead},
+    http1::{Http1Connection, Http1Fault, Http1Request, ResponseHead},
     request_heads::RequestHead,
     response_body::ResponseBody,
     streams::Streams,
@@ -66,19 +66,17 @@ impl Lease {
         }
     }
 
-    /// Sends one request and waits for the response head. `mark` is set when the first byte is written. A reused connection is checked
-    /// before that.
+    /// Sends one request and waits for the response head. `mark` is set when the first byte is written.
     pub(crate) async fn send(
         &mut self,
         head: RequestHead,
         body: Bytes,
-        check: IdleCheck,
         mark: &SentMark,
     ) -> Result<(ResponseHead, ResponseBody), SendFault> {
         match (self.kind.as_mut(), head) {
             (Some(LeaseKind::Http1 { connection, kept, .. }), RequestHead::Http1(text)) => {
                 let connection = connection.take().expect("a lease sends one request");
-                send_http1(&self.host, connection, (*kept, check), Http1Request { text, body }, mark).await
+                send_http1(&self.host, connection, *kept, Http1Request { text, body }, mark).await
             }
             (Some(LeaseKind::Http2 { sender, streams, kept, .. }), RequestHead::Http2 { method, uri, headers }) => {
                 let mut request = Request::new(Full::new(body));
@@ -135,12 +133,12 @@ impl Drop for Lease {
 async fn send_http1(
     host: &Host,
     mut connection: Box<Http1Connection>,
-    (kept, check): (Option<Instant>, IdleCheck),
+    kept: Option<Instant>,
     request: Http1Request,
     mark: &SentMark,
 ) -> Result<(ResponseHead, ResponseBody), SendFault> {
     let began = host.clock.instant();
-    let fault = match connection.send(request, kept.map(|_| check), mark, &*host.clock).await {
+    let fault = match connection.send(request, kept.is_some(), mark, &*host.clock).await {
         Ok(head) => return Ok((head, ResponseBody::Http1(connection))),
         Err(fault) => fault,
     };
