@@ -12,7 +12,7 @@ const MAX_WAITERS: usize = 100;
 
 /// The queue of an account or channel.
 pub(super) fn wait_queue() -> FairQueue<Waiter> {
-    FairQueue::new(Bound::AccountQueue, MAX_WAITERS)
+    FairQueue::new(Bound::CapacityQueue, MAX_WAITERS)
 }
 
 #[derive(Debug)]

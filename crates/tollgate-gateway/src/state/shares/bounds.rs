@@ -45,7 +45,7 @@ bounds! {
     RecordedRefusals, "refused requests of a key that are recorded each":
         Share::Callers { key: Part::EachMinute(10), member: Part::EachMinute(100) };
     Retries, "retries": Share::callers(Part::FifthOfOwn);
-    AccountQueue, "requests that wait for a busy account or channel": Share::callers(Part::TimesFreeInTurns);
+    CapacityQueue, "requests that wait for a busy account or channel": Share::callers(Part::TimesFreeInTurns);
     UpstreamDials, "connections being made to an upstream": Share::callers(Part::TimesFreeInTurns);
     UpstreamStreams, "streams of HTTP/2 connections to an upstream": Share::callers(Part::TimesFreeInTurns);
     AccountHealth, "account health": Share::callers(Part::Alone);

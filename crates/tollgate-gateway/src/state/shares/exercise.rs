@@ -75,7 +75,7 @@ fn take_of(bound: Bound) -> Take {
         Bound::BodyMemory => requests(usize::MAX, 1 << 30, 1 << 20),
         Bound::RecordedRefusals => refusals(),
         Bound::Retries => retries(),
-        Bound::AccountQueue => account_queue(),
+        Bound::CapacityQueue => capacity_queue(),
         Bound::AccountHealth => account_health(),
         Bound::RefusedFields => refused_fields(),
         Bound::Journal => journal(),
@@ -156,7 +156,7 @@ fn retries() -> Take {
     Box::new(move |taker| taker.share.try_retry(budget.retries_left(now)) && budget.try_acquire(now))
 }
 
-fn account_queue() -> Take {
+fn capacity_queue() -> Take {
     let limiters = CapacityLimiters::new(Arc::new(PausedClock::start()));
     let account = testing::account(1);
     let account = Account { spec: AccountSpec { concurrency: 1, ..account.spec.clone() }, ..account };

@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn waiters_can_leave_from_any_position() {
-        let mut queue = FairQueue::new(Bound::AccountQueue, 100);
+        let mut queue = FairQueue::new(Bound::CapacityQueue, 100);
         let numbers: Vec<_> = [(1, 1), (1, 1), (2, 1), (3, 2)].map(|(key, member)| queue.join(&caller(key, member), key)).into();
         assert_eq!((queue.held(&caller(1, 1)), queue.held(&caller(9, 9))), ([2, 3], [0, 0]));
         assert_eq!(queue.leave(&caller(1, 1), numbers[0].unwrap()), Some(1));
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn skipped_waiters_keep_their_position() {
-        let mut queue = FairQueue::new(Bound::AccountQueue, 100);
+        let mut queue = FairQueue::new(Bound::CapacityQueue, 100);
         for key in [1, 2, 3, 1, 2, 3] {
             queue.join(&caller(key, key), key).unwrap();
         }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn members_take_turns_and_so_do_their_keys() {
-        let mut queue = FairQueue::new(Bound::AccountQueue, 100);
+        let mut queue = FairQueue::new(Bound::CapacityQueue, 100);
         for (key, member) in [(1, 1), (1, 1), (1, 1), (2, 1), (3, 2), (3, 2)] {
             queue.join(&caller(key, member), key).unwrap();
         }

@@ -88,7 +88,7 @@ const ASSIGNED: &[(&str, &str, Assigned)] = &[
     ("server/fallback_listener.rs", "mpsc::channel(1)", NEVER_SENT),
     ("server/guard.rs", "MOST", EACH),
     ("server/run.rs", "mpsc::channel(1)", NEVER_SENT),
-    ("state/capacity_limiter/queue.rs", "MAX_WAITERS", Shared(Bound::AccountQueue)),
+    ("state/capacity_limiter/queue.rs", "MAX_WAITERS", Shared(Bound::CapacityQueue)),
     ("state/capacity_limiter/wait_queue.rs", "MAX_AWAITED", EACH),
     ("state/address_rate.rs", "max_capacity(ADDRESSES)", Shared(Bound::WrongKeys)),
     ("state/alert_queue.rs", "MAX_REMEMBERED", Row("messages about alerts")),
