@@ -3,6 +3,7 @@
 mod attempt_history;
 mod candidate_filter;
 mod exclusion;
+mod no_route;
 mod rank;
 
 use std::{borrow::Cow, fmt, sync::Arc};
@@ -10,9 +11,8 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
 pub use attempt_history::AttemptHistory;
-pub use exclusion::{
-    BusyAccount, ExcludedCandidate, Exclusion, LimitLevel, MissingPrice, NoRoute, NoRouteCause, PriceFigures, PriceKind,
-};
+pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, MissingPrice, PriceFigures, PriceKind};
+pub use no_route::{BusyAccount, NoRoute, NoRouteCause};
 
 use candidate_filter::CandidateFilter;
 pub use candidate_filter::{cost_of, extras_at};

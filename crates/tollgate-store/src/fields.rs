@@ -4,6 +4,7 @@
 
 mod account;
 mod alert;
+mod base_url;
 mod channel;
 mod check;
 mod docs;
@@ -13,6 +14,7 @@ mod parameter_edit;
 mod price;
 mod profile;
 mod schema;
+mod served_model;
 mod text;
 mod value;
 
@@ -22,7 +24,7 @@ use crate::FieldProblem;
 
 pub use account::AccountInput;
 pub use alert::DestinationInput;
-pub use channel::private_host;
+pub use base_url::private_host;
 pub(crate) use check::hint;
 pub use check::nearest;
 pub use check::{Fault, Problem, Step, article, check_field, check_object, unknown_member};

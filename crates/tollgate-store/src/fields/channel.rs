@@ -1,13 +1,15 @@
-//! The fields of a channel, and of a model as a channel serves it.
+//! The fields of a channel.
 
 use serde_json::Value;
-use tollgate_core::{Budget, ChannelSpec, ModelMapping, PriceSchedule, Provider};
-use tollgate_protocol::{ParameterEdit, Profile, Protocol};
-use url::Url;
+use tollgate_core::{Budget, ChannelSpec, ModelMapping, Provider};
+use tollgate_protocol::{ParameterEdit, Protocol};
 
 use super::{
-    Access, Field, FieldShape, FieldValue, Kind, Row as _, field,
-    price::{budgets_differ, objects, times_rise},
+    Access, Field, FieldShape, FieldValue, Kind,
+    base_url::check_url,
+    field,
+    price::budgets_differ,
+    served_model::mappings_differ,
     table,
     value::{MODEL_NAME, NAME, ON_OFF, not_an_id, read_on, show_on},
 };
@@ -240,78 +242,6 @@ table!(
     }
 );
 
-table!(
-    ModelMapping,
-    "ServedModel",
-    ModelMapping::default(),
-    &[
-        field!("model", model: String, "Model name used by callers.").kind(MODEL_NAME).access(Access::Fixed),
-        field!("upstream", upstream: String, "Model name used by the provider.")
-            .kind(MODEL_NAME)
-            .default_text("as `model`")
-            .rule(no_dot_segments),
-        field!("cost", cost: Option<PriceSchedule>, "What the provider charges: a price, or a list of prices over time.")
-            .default_text("not known")
-            .rule(times_rise),
-        field!("profile", profile: Profile, "Facts about the upstream model that translation needs."),
-    ],
-    problems |mapping: &ModelMapping| {
-        let as_model = if mapping.upstream.is_empty() { as_upstream(&mapping.model) } else { Ok(()) };
-        as_model.err().map(|message| FieldProblem { field: "model", message }).into_iter().collect()
-    }
-);
-
-impl FieldValue for ModelMapping {
-    const KIND: Kind = Kind::Object(Self::OBJECT);
-
-    fn show(&self) -> Value {
-        super::whole(self).into()
-    }
-
-    fn read(value: &Value) -> Result<Self, String> {
-        let mut mapping: Self = super::price::read_object(value)?;
-        if mapping.upstream.is_empty() {
-            as_upstream(&mapping.model)?;
-            mapping.upstream.clone_from(&mapping.model);
-        }
-        Ok(mapping)
-    }
-}
-
-impl FieldValue for Vec<ModelMapping> {
-    const KIND: Kind = Kind::List { of: &Kind::Object(ModelMapping::OBJECT), max: 10_000 };
-
-    fn show(&self) -> Value {
-        self.iter().map(FieldValue::show).collect()
-    }
-
-    fn read(value: &Value) -> Result<Self, String> {
-        value.as_array().into_iter().flatten().map(FieldValue::read).collect()
-    }
-}
-
-objects!(Profile);
-
-/// The name becomes part of a path at some providers.
-fn no_dot_segments(value: &Value) -> Result<(), String> {
-    let name = value.as_str().unwrap_or_default();
-    if name.split(['/', '\\']).any(|segment| segment.is_empty() || is_dots(segment)) {
-        return Err("must not have empty segments or the segments . and .., such as in models/../x".to_owned());
-    }
-    Ok(())
-}
-
-/// Checks a model name that is the upstream's name as well.
-fn as_upstream(model: &str) -> Result<(), String> {
-    no_dot_segments(&model.into()).map_err(|fault| format!("upstream, which is as `model`, {fault}"))
-}
-
-/// Whether a segment of a path is `.` or `..`, also percent-encoded, as servers decode it.
-fn is_dots(segment: &str) -> bool {
-    let plain = segment.to_ascii_lowercase().replace("%2e", ".");
-    plain == "." || plain == ".."
-}
-
 fn check_statuses(value: &Value) -> Result<(), String> {
     let statuses: Vec<i64> = value.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
     let mut found = statuses.iter().enumerate();
@@ -329,56 +259,6 @@ fn check_tags(value: &Value) -> Result<(), String> {
         if !seen.insert(tag) {
             return Err(format!("'{tag}' is there twice"));
         }
-    }
-    Ok(())
-}
-
-fn mappings_differ(value: &Value) -> Result<(), String> {
-    let mut seen = std::collections::HashSet::new();
-    let mut models = value.as_array().into_iter().flatten().filter_map(|mapping| mapping["model"].as_str());
-    models.find(|model| !seen.insert(*model)).map_or(Ok(()), |model| Err(format!("model '{model}' is served twice")))
-}
-
-/// The host of a base URL, if it is a loopback or private address or a name of this machine.
-#[must_use]
-pub fn private_host(base_url: &str) -> Option<String> {
-    let url = Url::parse(base_url).ok()?;
-    let is_private = match url.host()? {
-        url::Host::Ipv4(address) => !tollgate_core::is_public(address.into()),
-        url::Host::Ipv6(address) => !tollgate_core::is_public(std::net::IpAddr::from(address).to_canonical()),
-        url::Host::Domain(name) => {
-            // The host of a scheme such as `smtp` is a name even where it is written as an address.
-            let is_private = |address: std::net::IpAddr| !tollgate_core::is_public(address.to_canonical());
-            let name = name.trim_end_matches('.');
-            name.parse().is_ok_and(is_private)
-                || name.eq_ignore_ascii_case("localhost")
-                || name.to_ascii_lowercase().ends_with(".localhost")
-        }
-    };
-    is_private.then(|| url.host_str().unwrap_or_default().to_owned())
-}
-
-fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
-    let url = Url::parse(text).map_err(|error| format!("is not an address: {error}"))?;
-    if !schemes.contains(&url.scheme()) {
-        return Err(format!("must begin with {}://", schemes.join(":// or ")));
-    }
-    if url.host_str().is_none_or(str::is_empty) {
-        return Err("has no host".to_owned());
-    }
-    if url.port() == Some(0) {
-        return Err("must not use port 0".to_owned());
-    }
-    if schemes.contains(&"https") && (!url.username().is_empty() || url.password().is_some()) {
-        return Err("must not contain a user name or password; the credential belongs to an account".to_owned());
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("must not have a query or fragment".to_owned());
-    }
-    // As written: parsing resolves the segments, and the address that is sent would be another one than the one shown.
-    let path = text.split_once("://").map_or(text, |(_, rest)| rest).split_once(['/', '\\']).map_or("", |(_, path)| path);
-    if path.split(['/', '\\']).any(is_dots) {
-        return Err("must not have the segments . and ..; write the address without them".to_owned());
     }
     Ok(())
 }
@@ -428,61 +308,6 @@ fn check_header(name: &str, value: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn url(text: &str) -> Option<String> {
-        check_url(text, &["http", "https"]).err()
-    }
-
-    #[test]
-    fn base_url_is_an_http_address_and_nothing_more() {
-        assert_eq!(url("http://127.0.0.1:4010/v1"), None);
-        assert_eq!(url("https://api.openai.com/v1"), None);
-        for bad in ["", "http://x:0/v1", "api.openai.com/v1", "ftp://x/v1", "https://me:secret@x/v1", "https://x/v1?key=1"] {
-            assert!(url(bad).is_some(), "{bad}");
-        }
-        assert!(!url("https://me:secret@x/v1").unwrap().contains("secret"));
-    }
-
-    #[test]
-    fn private_host_is_detected_in_every_notation() {
-        for (url, host) in [
-            ("http://127.0.0.1:1/", "127.0.0.1"),
-            ("http://2852039166/", "169.254.169.254"),
-            ("http://0x7f.1/", "127.0.0.1"),
-            ("http://[::ffff:10.0.0.1]/v1", "[::ffff:a00:1]"),
-            ("http://[fd00:ec2::254]/", "[fd00:ec2::254]"),
-            ("http://localhost:11434/v1", "localhost"),
-            ("http://LOCALHOST./v1", "localhost."),
-            ("http://vllm.localhost/v1", "vllm.localhost"),
-            ("smtp://127.0.0.1:25", "127.0.0.1"),
-            ("smtps://me@[::1]:465", "[::1]"),
-        ] {
-            assert_eq!(private_host(url).as_deref(), Some(host), "{url}");
-        }
-        for url in ["https://api.example.com/v1", "http://8.8.8.8/v1", "smtp://8.8.8.8", "", "localhost"] {
-            assert_eq!(private_host(url), None, "{url}");
-        }
-    }
-
-    #[test]
-    fn upstream_name_has_no_dot_segments() {
-        for good in ["gpt-5-mini", "models/gemini-2.5-pro", "openai/gpt-4o:free", "a..b", "accounts/x/models/y"] {
-            assert_eq!(no_dot_segments(&good.into()), Ok(()), "{good}");
-        }
-        for bad in ["../../../x", "models/../x", "a/./b", "..", "/x", "a//b", "a\\..\\b", "x/", "a/%2e%2E/b", "%2e", ".%2e"] {
-            assert!(no_dot_segments(&bad.into()).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn base_url_has_no_dot_segments() {
-        for good in ["https://x/v1", "https://x/a..b/v1", "https://x/...", "https://x"] {
-            assert_eq!(url(good), None, "{good}");
-        }
-        for bad in ["https://x/v1/..", "https://x/../v1", "https://x/a/./v1", "https://x/%2e%2E/v1", "https://x\\..\\v1"] {
-            assert!(url(bad).is_some_and(|fault| fault.contains("segments")), "{bad}");
-        }
-    }
 
     #[test]
     fn statuses_about_the_request_do_not_pause() {
