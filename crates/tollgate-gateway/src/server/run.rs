@@ -109,21 +109,35 @@ where
     }
     shared.condition.listening();
 
+    if let Some(index) = until_end(&shared, &mut cores, &shutdown).await {
+        closing.cancel();
+        return Err(RunError::Ended(index));
+    }
+    draining.cancel();
+    let drained = drain(&shared).await;
+    closing.cancel();
+    for core in cores {
+        let _ = core.await;
+    }
+    Ok(drained)
+}
+
+/// Waits for the shutdown, which begins the drain, or for the end of a hand-over. Returns the index of a core that ended before.
+async fn until_end(shared: &Shared, cores: &mut [oneshot::Receiver<()>], shutdown: &CancellationToken) -> Option<u16> {
     let ended = futures_util::future::select_all(cores.iter_mut());
     let mut phase = shared.condition.hand_over.subscribe();
-    let unexpected = tokio::select! {
+    tokio::select! {
         () = shutdown.cancelled() => {
             shared.condition.drain();
             None
         }
         _ = phase.wait_for(|phase| *phase == HandOverPhase::Left) => None,
-        (_, index, _) = ended => Some(index),
-    };
-    if let Some(index) = unexpected {
-        closing.cancel();
-        return Err(RunError::Ended(u16::try_from(index).unwrap_or(u16::MAX)));
+        (_, index, _) = ended => Some(u16::try_from(index).unwrap_or(u16::MAX)),
     }
-    draining.cancel();
+}
+
+/// Waits for the requests in progress, and cuts off those that are left when the drain time is over.
+async fn drain(shared: &Shared) -> Drained {
     let is_quiet = shared.condition.quiet_within(shared.settings.load().drain).await;
     let left = shared.condition.in_flight();
     if left > 0 {
@@ -131,11 +145,7 @@ where
         // The requests end with an error in their protocol. A caller that does not read must not delay the exit.
         let _ = timeout(CUT_OFF_LIMIT, shared.condition.quiet()).await;
     }
-    closing.cancel();
-    for core in cores {
-        let _ = core.await;
-    }
-    Ok(if is_quiet { Drained::Complete } else { Drained::CutOff(left) })
+    if is_quiet { Drained::Complete } else { Drained::CutOff(left) }
 }
 
 /// Starts a core's thread and waits until it listens. The receiver completes when the thread ends.
