@@ -8,7 +8,7 @@ mod token;
 use std::{fmt, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::{Method, Request, header};
+use http::{Method, Request, Response, header};
 use jsonwebtoken::jwk::JwkSet;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -331,11 +331,16 @@ fn request_for(address: &str, access: Option<&str>) -> Result<Request<Vec<u8>>, 
 
 async fn send<T: DeserializeOwned>(gateway: &dyn GatewayHandle, request: Request<Vec<u8>>) -> Result<T, OidcFailure> {
     let address = request.uri().to_string();
-    let response = gateway.fetch(request).await.map_err(|fault| failure(format!("{address}: {fault}")))?;
-    read_document(&address, &response)
+    read_document(&address, &fetch(gateway, request).await?)
 }
 
-fn read_document<T: DeserializeOwned>(address: &str, response: &http::Response<Vec<u8>>) -> Result<T, OidcFailure> {
+/// Sends a request. A failure names its address.
+async fn fetch(gateway: &dyn GatewayHandle, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, OidcFailure> {
+    let address = request.uri().to_string();
+    gateway.fetch(request).await.map_err(|fault| failure(format!("{address}: {fault}")))
+}
+
+fn read_document<T: DeserializeOwned>(address: &str, response: &Response<Vec<u8>>) -> Result<T, OidcFailure> {
     if response.status() != http::StatusCode::OK {
         return Err(error_answer(address, response.status(), response.body()));
     }

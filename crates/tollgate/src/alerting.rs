@@ -30,7 +30,7 @@ use tollgate_gateway::{
 };
 use tollgate_store::{AlertDestination, MessageState, ObjectScope, RowKind, StoreError, ToldDestination};
 
-use crate::{compose, config::Config, live_settings::LiveSettings};
+use crate::{compose, config::Config, last_fault::LastFault, live_settings::LiveSettings};
 use delivery::Delivery;
 pub(crate) use delivery::{configured_destination, send_test};
 use evaluation::Evaluation;
@@ -136,7 +136,7 @@ struct Watch {
 impl Watch {
     async fn run(mut self, settings: Arc<LiveSettings>, mut observed: mpsc::Receiver<ObservedAlert>, stop: CancellationToken) {
         let mut changes = settings.subscribe();
-        let mut last_fault = String::new();
+        let mut last_fault = LastFault::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -151,14 +151,9 @@ impl Watch {
             }
             match worked {
                 None => break,
-                Some(Ok(())) => last_fault.clear(),
-                // The watch of the database reports it.
-                Some(Err(fault)) if fault.is_unreachable() => {}
-                Some(Err(fault)) => {
-                    let fault = fault.to_string();
-                    if fault != last_fault {
+                Some(result) => {
+                    if let Some(fault) = last_fault.observe(&result) {
                         tracing::warn!(%fault, "alerts were not evaluated; this is tried again");
-                        last_fault = fault;
                     }
                 }
             }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tollgate_store::{Store, StoreError};
+use tollgate_store::Store;
 
-use crate::{compose, failure::Failure};
+use crate::{compose, failure::Failure, last_fault::LastFault};
 
 /// How often keys are compared.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -24,29 +24,19 @@ pub(crate) async fn announce(store: &Store) -> Result<(), Failure> {
 
 /// Runs until `stop` is cancelled.
 pub(crate) async fn run(store: Store, stop: CancellationToken) {
-    let mut last_fault = String::new();
+    let mut last_fault = LastFault::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}
         }
-        match store.watch_keys().await {
-            Ok(changed) => {
-                last_fault.clear();
-                if changed {
-                    tracing::info!("the keys that seal secrets have changed; the new ones are in use");
-                    renew_cache(&store).await;
-                }
-            }
-            Err(StoreError::Unreachable { .. }) => {}
-            // Logged once: the fault stays until the key file is repaired.
-            Err(fault) => {
-                let fault = fault.to_string();
-                if fault != last_fault {
-                    tracing::error!("the keys in use stay: {fault}");
-                    last_fault = fault;
-                }
-            }
+        let watched = store.watch_keys().await;
+        if let Some(fault) = last_fault.observe(&watched) {
+            tracing::error!("the keys in use stay: {fault}");
+        }
+        if let Ok(true) = watched {
+            tracing::info!("the keys that seal secrets have changed; the new ones are in use");
+            renew_cache(&store).await;
         }
     }
 }

@@ -27,6 +27,7 @@ mod gateway_jobs;
 mod health_share;
 mod journal_backlog;
 mod key_watch;
+mod last_fault;
 mod ledger_watch;
 mod live_settings;
 mod logging;

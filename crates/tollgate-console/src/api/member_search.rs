@@ -22,7 +22,6 @@ use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 /// Members among which is searched, and keys whose last requests are looked up, at most.
 const MAX_ROWS: usize = 20_000;
-const ROWS_AT_ONCE: u32 = 1_000;
 
 pub(super) const PARAMETERS: [FieldShape; 5] = [
     both("role", Kind::Word(&["member", "operator", "admin"]), "With this role."),
@@ -64,22 +63,17 @@ pub(super) async fn list(context: RequestContext) -> Result<ApiResponse, ApiErro
     let sort = context.query.text("sort").unwrap_or("created").to_owned();
     if !has_filter && sort == "created" {
         let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
-        let page = rows.into_iter().map(Found::of).collect::<Result<Vec<Found>, ApiError>>()?;
+        let page = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(MemberSpec, StoredRow)>, ApiError>>()?;
+        let page = page.into_iter().map(|(spec, row)| Found::of(row, spec)).collect();
         return show(&context, page, None).await;
     }
     let after = filter.after.take();
-    let mut found = read_all(&context, filter).await?;
-    found.retain(|member| meets(&context.query, &member.spec));
+    let mut members = rows::all(&context, filter, MAX_ROWS, too_many_members).await?;
+    members.retain(|(_, spec)| meets(&context.query, spec));
+    let mut found: Vec<Found> = members.into_iter().map(|(row, spec)| Found::of(row, spec)).collect();
     let last = add_values(&context, &mut found, &sort).await?;
     order(&mut found, &sort);
-    let begin = match after {
-        None => 0,
-        Some(after) => match found.iter().position(|member| member.row.id == after) {
-            Some(at) => at + 1,
-            // An empty page would look like the end of the list.
-            None => return Err(ApiError::value("after", "this position is gone; begin again")),
-        },
-    };
+    let begin = rows::index_after(&found, after.as_deref(), |member, after| member.row.id == after)?;
     let page = found.into_iter().skip(begin).take(context.limit() as usize + 1).collect();
     show(&context, page, last).await
 }
@@ -103,31 +97,14 @@ async fn show(context: &RequestContext, page: Vec<Found>, last: Option<LastUses>
 }
 
 impl Found {
-    fn of(row: StoredRow) -> Result<Self, ApiError> {
-        Ok(Self { spec: row.read()?, row, spent: (NanoUsd::ZERO, 0), last_used: None })
+    /// A member whose use is not read yet.
+    const fn of(row: StoredRow, spec: MemberSpec) -> Self {
+        Self { row, spec, spent: (NanoUsd::ZERO, 0), last_used: None }
     }
 }
 
-async fn read_all(context: &RequestContext, mut filter: RowFilter) -> Result<Vec<Found>, ApiError> {
-    filter.limit = ROWS_AT_ONCE;
-    let mut all = Vec::new();
-    loop {
-        let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
-        let is_last = rows.len() < ROWS_AT_ONCE as usize;
-        filter.after = rows.last().map(|row| row.id.clone());
-        for row in rows {
-            all.push(Found::of(row)?);
-        }
-        if all.len() > MAX_ROWS {
-            return Err(ApiError::value(
-                "search",
-                format_args!("there are more than {MAX_ROWS} members; search for a part of the name"),
-            ));
-        }
-        if is_last {
-            return Ok(all);
-        }
-    }
+fn too_many_members() -> ApiError {
+    ApiError::value("search", format_args!("there are more than {MAX_ROWS} members; search for a part of the name"))
 }
 
 fn meets(query: &InputFields, member: &MemberSpec) -> bool {

@@ -11,6 +11,8 @@ use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 /// Attempts to change a row that is changed concurrently.
 const MAX_ATTEMPTS: u32 = 32;
+/// Rows that [`all`] reads by one query.
+const ROWS_AT_ONCE: u32 = 1_000;
 
 /// Prefix of ids of a kind.
 pub(super) const fn prefix(kind: RowKind) -> &'static str {
@@ -71,6 +73,40 @@ pub(super) async fn list<S: DeserializeOwned>(
     let rows = context.with_query_timeout(context.state.store.listing.page(filter)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(S, StoredRow)>, ApiError>>()?;
     Ok(page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec)))
+}
+
+/// All rows that `filter` matches, in the order of creation. Fails with `too_many` if there are more than `max`.
+pub(super) async fn all<S: DeserializeOwned>(
+    context: &RequestContext,
+    mut filter: RowFilter,
+    max: usize,
+    too_many: impl Fn() -> ApiError,
+) -> Result<Vec<(StoredRow, S)>, ApiError> {
+    filter.limit = ROWS_AT_ONCE;
+    let mut all = Vec::new();
+    loop {
+        let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
+        let is_last = rows.len() < ROWS_AT_ONCE as usize;
+        filter.after = rows.last().map(|row| row.id.clone());
+        for row in rows {
+            let spec = row.read()?;
+            all.push((row, spec));
+        }
+        if all.len() > max {
+            return Err(too_many());
+        }
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// Index of the first item after the one with the id `after`; 0 without `after`.
+pub(super) fn index_after<T>(items: &[T], after: Option<&str>, is_at: impl Fn(&T, &str) -> bool) -> Result<usize, ApiError> {
+    let Some(after) = after else { return Ok(0) };
+    // An empty page would look like the end of the list.
+    let gone = || ApiError::value("after", "this position is gone; begin again");
+    items.iter().position(|item| is_at(item, after)).map(|at| at + 1).ok_or_else(gone)
 }
 
 /// A page of up to `limit` items. `rows` holds one more if there is a next page; `position` gives the `next` cursor of an

@@ -1,12 +1,12 @@
 //! A test of the OpenID provider without anybody signing in: each stage asks it what a sign-in would, and says what it answered.
 
-use http::{HeaderMap, Response, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use jsonwebtoken::jwk::JwkSet;
 use serde_json::Value;
 use tollgate_core::Timestamp;
 use url::Url;
 
-use super::{Metadata, OidcFailure, OidcProvider, OidcState, failure, request_for, token, within};
+use super::{Metadata, OidcFailure, OidcProvider, OidcState, failure, fetch, request_for, token, within};
 use crate::gateway_handle::GatewayHandle;
 
 /// A code that no provider has given.
@@ -121,7 +121,7 @@ impl OidcProvider {
     ) -> Result<String, OidcFailure> {
         let mut url = self.sign_in_address(metadata, callback, state);
         url.query_pairs_mut().append_pair("prompt", "none");
-        let response = fetch(gateway, url.as_str()).await?;
+        let response = fetch(gateway, request_for(url.as_str(), None)?).await?;
         let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
         let location = location.and_then(|location| url.join(location).ok());
         judge_redirect(response.status(), location.as_ref(), callback).map_err(failure)
@@ -135,19 +135,13 @@ impl OidcProvider {
         callback: &str,
         state: &OidcState,
     ) -> Result<String, OidcFailure> {
-        let request = self.token_request(metadata, callback, NO_CODE, state)?;
-        let address = request.uri().to_string();
-        let response = gateway.fetch(request).await.map_err(|fault| failure(format!("{address}: {fault}")))?;
+        let response = fetch(gateway, self.token_request(metadata, callback, NO_CODE, state)?).await?;
         judge_client(response.status(), response.body(), &self.settings.client_id).map_err(failure)
     }
 }
 
-async fn fetch(gateway: &dyn GatewayHandle, address: &str) -> Result<Response<Vec<u8>>, OidcFailure> {
-    gateway.fetch(request_for(address, None)?).await.map_err(|fault| failure(format!("{address}: {fault}")))
-}
-
 async fn discover(gateway: &dyn GatewayHandle, address: &str) -> Result<(Metadata, HeaderMap), OidcFailure> {
-    let response = fetch(gateway, address).await?;
+    let response = fetch(gateway, request_for(address, None)?).await?;
     let headers = response.headers().clone();
     Ok((super::read_document(address, &response)?, headers))
 }

@@ -25,7 +25,7 @@ pub(super) use self::{
 };
 use super::{
     clients::{self, Access, ProtocolLines},
-    control::{ControlSection, Danger, check_typed_name},
+    control::{ControlSection, Danger, Pager, check_typed_name},
     form::FormState,
     format::TimeText,
     further_faults::with_further_faults,
@@ -86,10 +86,7 @@ struct KeysPage {
     /// Actions on the chosen rows: value and label.
     actions: Vec<(&'static str, &'static str)>,
     rows: Vec<KeyRow>,
-    count: String,
-    /// The query of the next page.
-    next: Option<String>,
-    is_first: bool,
+    pager: Pager,
 }
 
 #[derive(Debug, Template)]
@@ -139,10 +136,12 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         csv: request.url(&format!("/keys.csv?{}", filter.address(&[]))),
         actions: selection::actions(t, request.is_operator()),
         may_make: !groups_for_keys(&request).await?.is_empty(),
-        count: t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX)),
+        pager: Pager {
+            count: t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX)),
+            first: query.has("after").then(|| request.url("/keys")),
+            next: found.next.map(|next| request.url(&format!("/keys?{}", filter.address(&[("after", &next)])))),
+        },
         rows,
-        next: found.next.map(|next| filter.address(&[("after", &next)])),
-        is_first: !query.has("after"),
         states: filter.states(t),
         filter,
     };

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http_body_util::BodyExt as _;
 use tokio::{
     task::{self, JoinError, JoinSet},
@@ -23,14 +23,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{
-    Account, AccountId, Channel, CoolingReason, HealthState, Observation, Provider, RequestId, RestingReason, Timestamp, quota_end,
+    Account, AccountId, Channel, CoolingReason, HealthState, Observation, Provider, RestingReason, Timestamp, quota_end,
 };
-use tollgate_protocol::{Method, Protocol, codec};
+use tollgate_protocol::{Protocol, codec};
 use tollgate_store::HealthStore;
 
 use crate::{
     state::{health_registry::HealthRegistry, shared::Shared},
-    upstream::call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError},
+    upstream::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError},
 };
 
 /// How often due accounts are searched and, while an account rests or cools, the database is checked for passed tests.
@@ -221,21 +221,7 @@ impl PassedTests {
 }
 
 async fn probe(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>, now: Timestamp) -> ProbeOutcome {
-    let call = UpstreamCall {
-        // A probe belongs to no caller's request.
-        request_id: RequestId::from_uuid(uuid::Uuid::nil()),
-        by: None,
-        channel: Arc::clone(channel),
-        account: Arc::clone(account),
-        protocol: channel.spec.protocol,
-        method: Method::Chat,
-        upstream_model: String::new(),
-        stream: None,
-        path: channel.spec.protocol.spec().model_list_path.to_owned(),
-        forwarded: Vec::new(),
-        body: Bytes::new(),
-        sent: SentMark::default(),
-    };
+    let call = UpstreamCall::of_gateway(channel, account, channel.spec.protocol.spec().model_list_path.to_owned());
     let within = Duration::from_millis(channel.spec.timeouts.connect_ms) + ANSWER_TIMEOUT;
     match timeout(within, upstream.call(call)).await {
         Err(_) => ProbeOutcome::Failure(Observation::Timeout),

@@ -53,6 +53,26 @@ pub struct UpstreamCall {
     pub sent: SentMark,
 }
 
+impl UpstreamCall {
+    /// A `GET` that belongs to no caller's request, such as a probe.
+    pub(crate) fn of_gateway(channel: &Arc<Channel>, account: &Arc<Account>, path: String) -> Self {
+        Self {
+            request_id: RequestId::from_uuid(uuid::Uuid::nil()),
+            by: None,
+            channel: Arc::clone(channel),
+            account: Arc::clone(account),
+            protocol: channel.spec.protocol,
+            method: Method::Chat,
+            upstream_model: String::new(),
+            stream: None,
+            path,
+            forwarded: Vec::new(),
+            body: Bytes::new(),
+            sent: SentMark::default(),
+        }
+    }
+}
+
 /// Time at which the first byte of a request was written. Before that a retry is always safe; the first-byte timeout
 /// starts there.
 #[derive(Clone, Debug, Default)]

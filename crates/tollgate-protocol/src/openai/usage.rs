@@ -34,8 +34,8 @@ pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxErr
             "prompt_tokens" => prompt = scanner.token_count()?,
             "completion_tokens" => completion = scanner.token_count()?,
             "total_tokens" => total = scanner.token_count()?,
-            "prompt_tokens_details" => prompt_details(scanner, &mut usage)?,
-            "completion_tokens_details" => completion_details(scanner, &mut usage)?,
+            "prompt_tokens_details" => input_details(scanner, &mut usage)?,
+            "completion_tokens_details" => output_details(scanner, &mut usage)?,
             // DeepSeek API reference: cached prompt tokens.
             "prompt_cache_hit_tokens" => {
                 if let Ok(Some(cached)) = scanner.token_count()? {
@@ -62,7 +62,8 @@ fn totals(prompt: Count, completion: Count, total: Option<u64>) -> Option<(u64, 
     }
 }
 
-fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
+/// Parts of the input tokens: `prompt_tokens_details`, and `input_tokens_details` of the Responses API.
+pub(crate) fn input_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         let place = match name.word() {
             "cached_tokens" => &mut usage.cached,
@@ -77,7 +78,8 @@ fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Sy
     Ok(())
 }
 
-fn completion_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
+/// Parts of the output tokens: `completion_tokens_details`, and `output_tokens_details` of the Responses API.
+pub(crate) fn output_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         if name.word() == "reasoning_tokens" {
             usage.reasoning = scanner.token_count()?.ok().flatten().unwrap_or(0);

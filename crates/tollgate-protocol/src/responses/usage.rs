@@ -2,6 +2,7 @@
 
 use crate::{
     Usage,
+    openai::usage::{input_details, output_details},
     scan::{Scanner, SyntaxError},
 };
 
@@ -13,27 +14,8 @@ pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxErr
         match name.word() {
             "input_tokens" => input = scanner.token_count()?.ok().flatten(),
             "output_tokens" => output = scanner.token_count()?.ok().flatten(),
-            "input_tokens_details" => {
-                scanner.members(|scanner, name| {
-                    let place = match name.word() {
-                        "cached_tokens" => &mut usage.cached,
-                        "cache_write_tokens" => &mut usage.cache_write,
-                        "image_tokens" => &mut usage.image,
-                        "audio_tokens" => &mut usage.audio,
-                        _ => return Ok(()),
-                    };
-                    *place = scanner.token_count()?.ok().flatten().unwrap_or(0);
-                    Ok(())
-                })?;
-            }
-            "output_tokens_details" => {
-                scanner.members(|scanner, name| {
-                    if name.word() == "reasoning_tokens" {
-                        usage.reasoning = scanner.token_count()?.ok().flatten().unwrap_or(0);
-                    }
-                    Ok(())
-                })?;
-            }
+            "input_tokens_details" => input_details(scanner, &mut usage)?,
+            "output_tokens_details" => output_details(scanner, &mut usage)?,
             _ => {}
         }
         Ok(())

@@ -24,6 +24,7 @@ use crate::{
     compose,
     config::{self, Config},
     failure::Failure,
+    last_fault::LastFault,
 };
 
 /// How often messages are looked for.
@@ -46,7 +47,7 @@ pub(super) struct Delivery {
 impl Delivery {
     /// Runs until `stop` is cancelled. `raised` tells that there are messages.
     pub(super) async fn run(self, raised: Arc<Notify>, stop: CancellationToken) {
-        let mut last_fault = String::new();
+        let mut last_fault = LastFault::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -55,14 +56,9 @@ impl Delivery {
             }
             match stop.run_until_cancelled(self.deliver_all()).await {
                 None => return,
-                Some(Ok(())) => last_fault.clear(),
-                // The watch of the database reports it.
-                Some(Err(fault)) if fault.is_unreachable() => {}
-                Some(Err(fault)) => {
-                    let fault = fault.to_string();
-                    if fault != last_fault {
+                Some(result) => {
+                    if let Some(fault) = last_fault.observe(&result) {
                         tracing::warn!(%fault, "messages about alerts were not sent; this is tried again");
-                        last_fault = fault;
                     }
                 }
             }

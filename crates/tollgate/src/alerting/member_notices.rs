@@ -23,7 +23,7 @@ use tollgate_gateway::background::notify::{Mail, Notifier};
 use tollgate_store::{AlertDestination, DestinationKind, MailedMember, MemberSpec, ObjectScope, RowKind, StoreError};
 
 use super::{Sources, delivery::WAITS_S};
-use crate::{compose, config::Config, live_settings::LiveSettings};
+use crate::{compose, config::Config, last_fault::LastFault, live_settings::LiveSettings};
 
 /// How often members are looked at.
 const TICK: Duration = Duration::from_mins(1);
@@ -58,7 +58,7 @@ struct Reached {
 impl MemberNotices {
     /// Runs until `stop` is cancelled.
     pub(super) async fn run(self, stop: CancellationToken) {
-        let (mut failures, mut last_fault) = (Failures::new(), String::new());
+        let (mut failures, mut last_fault) = (Failures::new(), LastFault::default());
         let mut changes = self.settings.subscribe();
         loop {
             tokio::select! {
@@ -72,14 +72,9 @@ impl MemberNotices {
             }
             match stop.run_until_cancelled(self.tell_all(&mut failures)).await {
                 None => return,
-                Some(Ok(())) => last_fault.clear(),
-                // The watch of the database reports it.
-                Some(Err(fault)) if fault.is_unreachable() => {}
-                Some(Err(fault)) => {
-                    let fault = fault.to_string();
-                    if fault != last_fault {
+                Some(result) => {
+                    if let Some(fault) = last_fault.observe(&result) {
                         tracing::warn!(%fault, "members were not told about their budgets; this is tried again");
-                        last_fault = fault;
                     }
                 }
             }

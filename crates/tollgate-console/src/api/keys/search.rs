@@ -30,9 +30,8 @@ use crate::{
     time::DAY_MS,
 };
 
-/// Maximum number of keys that are searched, and number of keys read by one query.
+/// Maximum number of keys that are searched.
 const MAX_KEYS: u32 = 20_000;
-const ROWS_AT_ONCE: u32 = 1_000;
 
 pub(super) const PARAMETERS: [FieldShape; 6] = [
     both("search", NAME, "With this in the name or in the member's name, or at the key's end."),
@@ -104,14 +103,7 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
         }
     }
     order(&mut keys, sort);
-    let begin = match after {
-        None => 0,
-        Some(after) => match keys.iter().position(|key| key.entry.id == after) {
-            Some(at) => at + 1,
-            // An empty page would look like the end of the list.
-            None => return Err(ApiError::value("after", "this position is gone; begin again")),
-        },
-    };
+    let begin = rows::index_after(&keys, after.as_deref(), |key, after| key.entry.id == after)?;
     let ids: Vec<String> = keys.into_iter().skip(begin).take(context.limit() as usize + 1).map(|key| key.entry.id).collect();
     let rows = rows_by_id(context, RowKind::Key, ids.iter().cloned().collect()).await?;
     let page: Vec<&StoredRow> = ids.iter().filter_map(|id| rows.get(id)).collect();
@@ -133,38 +125,19 @@ async fn candidates(context: &RequestContext, filter: RowFilter, sort: &str) -> 
     let needs_specs = ["group", "state", "expires_within_days"].into_iter().any(|name| query.has(name)) || sort == "expires";
     if !needs_specs && filter.name.is_none() {
         let entries = context.with_query_timeout(context.state.store.listing.key_entries(&filter, MAX_KEYS + 1)).await?;
-        return bounded(entries).map(|entries| entries.into_iter().map(|entry| Found::of(entry, None)).collect());
+        if entries.len() > MAX_KEYS as usize {
+            return Err(too_many_keys());
+        }
+        return Ok(entries.into_iter().map(|entry| Found::of(entry, None)).collect());
     }
-    let all = read_all(context, filter).await?;
+    let all: Vec<(StoredRow, KeySpec)> = rows::all(context, filter, MAX_KEYS as usize, too_many_keys).await?;
     let standing = Standing::of(context, &all.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
     let meeting = all.into_iter().filter(|(row, spec)| meets(query, row, spec, &standing));
     Ok(meeting.map(|(row, spec)| Found::of(entry(row), spec.expires_at)).collect())
 }
 
-fn bounded<T>(keys: Vec<T>) -> Result<Vec<T>, ApiError> {
-    if keys.len() > MAX_KEYS as usize {
-        let message = format_args!("there are more than {MAX_KEYS} keys; name a member");
-        return Err(ApiError::value("search", message));
-    }
-    Ok(keys)
-}
-
-async fn read_all(context: &RequestContext, mut filter: RowFilter) -> Result<Vec<(StoredRow, KeySpec)>, ApiError> {
-    filter.limit = ROWS_AT_ONCE;
-    let mut all = Vec::new();
-    loop {
-        let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
-        let is_last = rows.len() < ROWS_AT_ONCE as usize;
-        filter.after = rows.last().map(|row| row.id.clone());
-        for row in rows {
-            let spec = row.read()?;
-            all.push((row, spec));
-        }
-        all = bounded(all)?;
-        if is_last {
-            return Ok(all);
-        }
-    }
+fn too_many_keys() -> ApiError {
+    ApiError::value("search", format_args!("there are more than {MAX_KEYS} keys; name a member"))
 }
 
 fn entry(row: StoredRow) -> KeyEntry {

@@ -2,11 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use serde::Deserialize;
-use tollgate_core::{Account, Channel, RequestId};
-use tollgate_protocol::{Method, Protocol, codec};
+use tollgate_core::{Account, Channel};
+use tollgate_protocol::{Protocol, codec};
 
 use super::{
     Client,
@@ -17,7 +16,7 @@ use crate::{
     clock::Clock,
     refusal::redact_secrets,
     upstream::{
-        call::{SentMark, Upstream as _, UpstreamCall, UpstreamError},
+        call::{Upstream as _, UpstreamCall, UpstreamError},
         credentials::secrets_of,
     },
 };
@@ -61,21 +60,7 @@ async fn ask(
     trust: Arc<Trust>,
     clock: &Arc<dyn Clock>,
 ) -> Result<Vec<String>, ProbeFault> {
-    let call = UpstreamCall {
-        // There is no caller's request.
-        request_id: RequestId::from_uuid(uuid::Uuid::nil()),
-        by: None,
-        channel: Arc::clone(channel),
-        account: Arc::clone(account),
-        protocol: channel.spec.protocol,
-        method: Method::Chat,
-        upstream_model: String::new(),
-        stream: None,
-        path: whole_list(channel.spec.protocol).to_owned(),
-        forwarded: Vec::new(),
-        body: Bytes::new(),
-        sent: SentMark::default(),
-    };
+    let call = UpstreamCall::of_gateway(channel, account, whole_list(channel.spec.protocol).to_owned());
     let answer = Client::new(trust, Arc::clone(clock)).call(call).await.map_err(|error| match error {
         UpstreamError::NotSent(fault) => ProbeFault::Connect(fault),
         UpstreamError::Lost | UpstreamError::Unreadable(_) => ProbeFault::Broken(error.to_string()),

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::timeout;
-use tollgate_core::{Account, Channel, ModelMapping, RequestId};
+use tollgate_core::{Account, Channel, ModelMapping};
 use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, edit_parameters, probe_request};
 
 use super::{
@@ -24,7 +24,7 @@ use crate::{
     clock::Clock,
     refusal::redact_secrets,
     upstream::{
-        call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
+        call::{ConnectFault, Upstream as _, UpstreamCall, UpstreamError},
         credentials::secrets_of,
     },
 };
@@ -157,21 +157,9 @@ async fn send_request(
     // As requests to this channel are.
     let (body, _) = edit_parameters(channel.spec.protocol, &body, &channel.spec.parameter_edits);
     let codec = codec(channel.spec.protocol);
-    let call = UpstreamCall {
-        // There is no caller's request.
-        request_id: RequestId::from_uuid(uuid::Uuid::nil()),
-        by: None,
-        channel: Arc::clone(channel),
-        account: Arc::clone(account),
-        protocol: channel.spec.protocol,
-        method,
-        upstream_model: serves.upstream.clone(),
-        stream: None,
-        path: codec.upstream_path(method, &serves.upstream, Framing::Sse),
-        forwarded: Vec::new(),
-        body,
-        sent: SentMark::default(),
-    };
+    let path = codec.upstream_path(method, &serves.upstream, Framing::Sse);
+    let call =
+        UpstreamCall { method, upstream_model: serves.upstream.clone(), body, ..UpstreamCall::of_gateway(channel, account, path) };
     let begin = clock.instant();
     let answer = Client::new(trust, Arc::clone(clock)).call(call).await.map_err(|error| match error {
         UpstreamError::NotSent(fault) => ProbeFault::Connect(fault),
