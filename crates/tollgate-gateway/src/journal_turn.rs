@@ -14,12 +14,12 @@ pub(crate) struct JournalTurn {
     /// The journal of this core; `None` for connections without records.
     journal: Option<Arc<JournalWriter>>,
     /// True if the connection has yielded once in this turn of the event loop, to others that may collect entries, too.
-    gave_way: bool,
+    has_yielded: bool,
 }
 
 impl JournalTurn {
     pub(crate) fn new(journal: Option<Arc<JournalWriter>>) -> Self {
-        Self { journal, gave_way: false }
+        Self { journal, has_yielded: false }
     }
 
     /// Writes the collected entries. The first call yields to other tasks that are ready, so that one write serves all of them.
@@ -28,14 +28,14 @@ impl JournalTurn {
         let Some(journal) = &self.journal else { return Poll::Ready(true) };
         let mut is_written = true;
         if journal.has_collected() {
-            if !self.gave_way {
-                self.gave_way = true;
+            if !self.has_yielded {
+                self.has_yielded = true;
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
             is_written = journal.write_collected();
         }
-        self.gave_way = false;
+        self.has_yielded = false;
         Poll::Ready(is_written)
     }
 

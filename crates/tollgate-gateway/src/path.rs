@@ -106,11 +106,11 @@ async fn walk(
     start(worker, receiving.share(), body.memory().as_ref()).await?;
     // Allocated only now, so that waiting requests take little memory, and beginning ones reuse memory that others have just
     // released, which is in the caches.
-    pinned(|| walk_on(worker, catalog, head, target, body, (caller, receiving), guard)).await
+    pinned(|| walk_authenticated(worker, catalog, head, target, body, (caller, receiving), guard)).await
 }
 
 /// The stages after authentication.
-async fn walk_on(
+async fn walk_authenticated(
     worker: &Worker,
     catalog: Arc<Catalog>,
     head: &Head,

@@ -63,7 +63,8 @@ pub(super) async fn list(context: RequestContext) -> Result<ApiResponse, ApiErro
     let sort = context.query.text("sort").unwrap_or("created").to_owned();
     if !has_filter && sort == "created" {
         let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
-        let page = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(MemberSpec, StoredRow)>, ApiError>>()?;
+        let page =
+            rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(MemberSpec, StoredRow)>, ApiError>>()?;
         let page = page.into_iter().map(|(spec, row)| Found::of(row, spec)).collect();
         return show(&context, page, None).await;
     }

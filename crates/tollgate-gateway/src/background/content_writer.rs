@@ -14,7 +14,7 @@ use crate::state::{
     content_queue::{ContentQueue, QueuedContents},
     metrics::ContentEnd,
     shared::Shared,
-    shares::TakenPlaces,
+    shares::QueueCharge,
 };
 
 /// Contents in one batch.
@@ -112,8 +112,8 @@ impl ContentWriter {
 
     async fn store(&mut self, batch: Vec<QueuedContents>, store: &dyn ContentStore, shared: &Shared) {
         let settings = shared.settings.load().contents.clone();
-        // The batch keeps its places in the queue until it is stored.
-        let (contents, _places): (Vec<RequestContents>, Vec<TakenPlaces>) =
+        // The batch counts against the queue until it is stored.
+        let (contents, _charges): (Vec<RequestContents>, Vec<QueueCharge>) =
             batch.into_iter().map(QueuedContents::into_parts).unzip();
         for rows in groups(redacted(contents, settings.redact).await, settings.total_bytes) {
             let count = rows.len();

@@ -64,8 +64,8 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         by: context.caller.key.requester(),
         events: context.bodies.answers_in_events(),
         deadline: context.deadline(),
-        total: context.head.settings.upstream.total,
-        limit: limit_of(planned.channel.spec.timeouts.total_ms, clock),
+        request_limit: context.head.settings.upstream.total,
+        attempt_limit: limit_of(planned.channel.spec.timeouts.total_ms, clock),
         answer_after,
         memory: context.memory.as_ref(),
     };
@@ -97,10 +97,11 @@ struct Attempt<'a> {
     by: Requester,
     /// Whether the caller's answer is an event stream.
     events: bool,
+    /// End of the request, and the time limit that sets it.
     deadline: Instant,
-    total: Duration,
+    request_limit: Duration,
     /// The channel's own limit of the attempt.
-    limit: Option<AttemptLimit>,
+    attempt_limit: Option<AttemptLimit>,
     /// Longest wait for the first content of a stream whose upstream is alive; then the status is sent without it. `None`: no limit.
     answer_after: Option<Duration>,
     /// Accounts for the memory of the answer.
@@ -185,10 +186,10 @@ impl Attempt<'_> {
         let (sent, began) = (progress.sent(), progress.began());
         // The client may wait for its own limits before it connects; it enforces both.
         let unsent = began + 2 * Duration::from_millis(timeouts.connect_ms) + first_byte;
-        let mut under_way = self.upstream.call(call);
+        let mut response = self.upstream.call(call);
         let mut until = self.earliest(began + first_byte);
         loop {
-            if let Ok(done) = timeout_at(until, &mut under_way).await {
+            if let Ok(done) = timeout_at(until, &mut response).await {
                 return done.map_err(Failure::NoAnswer);
             }
             let limit = sent.at().map_or(unsent, |at| at + first_byte);
@@ -199,7 +200,7 @@ impl Attempt<'_> {
                     None => Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::TimedOut)),
                 });
             }
-            if let Some(limit) = self.limit.filter(|limit| limit.at <= now) {
+            if let Some(limit) = self.attempt_limit.filter(|limit| limit.at <= now) {
                 return Err(match sent.at() {
                     Some(_) => Failure::TimedOut { limit_ms: limit.ms },
                     None => Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::TimedOut)),
@@ -233,7 +234,7 @@ impl Attempt<'_> {
                 }
             };
             // The timer is not polled while an upstream never pauses, so the limit is checked here.
-            if let Some(limit) = self.limit.filter(|limit| frame.is_some() && limit.at <= self.clock.instant()) {
+            if let Some(limit) = self.attempt_limit.filter(|limit| frame.is_some() && limit.at <= self.clock.instant()) {
                 return Err(Failure::TimedOut { limit_ms: limit.ms });
             }
             match frame {
@@ -252,17 +253,17 @@ impl Attempt<'_> {
     /// The earliest of `at`, the end of the attempt and the end of the request.
     fn earliest(&self, at: Instant) -> Instant {
         let at = at.min(self.deadline);
-        self.limit.map_or(at, |limit| limit.at.min(at))
+        self.attempt_limit.map_or(at, |limit| limit.at.min(at))
     }
 
     /// The failure of an answer that did not arrive by [`Self::earliest`] of a silence limit.
     fn late(&self, silence: AttemptLimit) -> Failure {
-        let first = self.limit.filter(|limit| limit.at < silence.at).unwrap_or(silence);
+        let first = self.attempt_limit.filter(|limit| limit.at < silence.at).unwrap_or(silence);
         if self.deadline < first.at { self.out_of_time(true) } else { Failure::TimedOut { limit_ms: first.ms } }
     }
 
     fn out_of_time(&self, sent: bool) -> Failure {
-        Failure::OutOfTime { limit_ms: u64::try_from(self.total.as_millis()).unwrap_or(u64::MAX), sent }
+        Failure::OutOfTime { limit_ms: u64::try_from(self.request_limit.as_millis()).unwrap_or(u64::MAX), sent }
     }
 
     /// Reads a complete answer, or the beginning of one that is passed on in pieces. `memory` counts only the part that is read
@@ -280,18 +281,18 @@ impl Attempt<'_> {
         }
         let declared = usize::try_from(declared).unwrap_or(MAX_BYTES);
         let mut may_be_in_pieces = conversion.passes_pieces(method);
-        self.declare(memory, if may_be_in_pieces { declared.min(PIECES_FROM) } else { declared }).await?;
+        self.reserve_declared(memory, if may_be_in_pieces { declared.min(PIECES_FROM) } else { declared }).await?;
         let Some(first) = self.next(&mut body).await? else { return Err(Failure::BadAnswer("empty")) };
-        memory.received(first.len()).await?;
+        memory.count_received(first.len()).await?;
         let Some(second) = self.next(&mut body).await? else { return Ok(CompleteAnswer::Whole(first)) };
-        memory.received(second.len()).await?;
+        memory.count_received(second.len()).await?;
         let reserve = declared.min(MAX_FIRST_BUFFER).max(2 * (first.len() + second.len()));
         let too_large = |_| Failure::BadAnswer("too large");
         let mut all = WholeBody::with_capacity(reserve);
         all.push(&first).map_err(too_large)?;
         all.push(&second).map_err(too_large)?;
         while let Some(piece) = self.next(&mut body).await? {
-            memory.received(piece.len()).await?;
+            memory.count_received(piece.len()).await?;
             all.push(&piece).map_err(too_large)?;
             if may_be_in_pieces && all.len() >= PIECES_FROM {
                 let mut first = Vec::new();
@@ -300,12 +301,12 @@ impl Attempt<'_> {
                     let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
                     let (rest, whole_by) = (Rest::Pending(body), Some(self.deadline));
                     let memory = StreamMemory::new(self.memory);
-                    let limit = self.limit;
+                    let limit = self.attempt_limit;
                     let streaming = Streaming { relay, first, rest, memory, idle_ms, before_content_ms: None, limit, whole_by };
                     return Ok(CompleteAnswer::InPieces(streaming));
                 }
                 may_be_in_pieces = false;
-                self.declare(memory, declared).await?;
+                self.reserve_declared(memory, declared).await?;
                 all = WholeBody::with_capacity(declared.min(MAX_FIRST_BUFFER).max(2 * beginning.len()));
                 all.push(&beginning).map_err(too_large)?;
             }
@@ -314,8 +315,8 @@ impl Attempt<'_> {
     }
 
     /// Waits for memory for an answer of this length. Until then its bytes stay unread in the upstream's connection.
-    async fn declare(&self, memory: &mut AnswerMemory, bytes: usize) -> Result<(), Failure> {
-        memory.declared(bytes, || self.deadline.saturating_duration_since(self.clock.instant())).await
+    async fn reserve_declared(&self, memory: &mut AnswerMemory, bytes: usize) -> Result<(), Failure> {
+        memory.reserve_declared(bytes, || self.deadline.saturating_duration_since(self.clock.instant())).await
     }
 
     /// The failure for an answer whose content type is wrong: an error object, an HTML page, plain text. `what` is for the log.

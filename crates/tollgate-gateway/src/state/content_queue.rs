@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tollgate_core::RequestContents;
 
-use super::shares::{KeyShare, QueuePlaces, TakenPlaces};
+use super::shares::{KeyShare, QueueCapacity, QueueCharge};
 
 /// Requests whose contents may wait.
 const QUEUE_CAPACITY: usize = 4_096;
@@ -24,34 +24,34 @@ pub struct ContentQueue(Option<ContentSender>);
 #[derive(Clone, Debug)]
 struct ContentSender {
     contents: mpsc::Sender<QueuedContents>,
-    places: Arc<QueuePlaces>,
+    capacity: Arc<QueueCapacity>,
 }
 
-/// Contents in the queue, with their place.
+/// Contents in the queue, with the capacity that they take.
 #[derive(Debug)]
 pub(crate) struct QueuedContents {
     pub(crate) contents: RequestContents,
-    place: TakenPlaces,
+    charge: QueueCharge,
 }
 
 impl QueuedContents {
-    /// The contents, and the place that they have taken as long as it is kept.
-    pub(crate) fn into_parts(self) -> (RequestContents, TakenPlaces) {
-        (self.contents, self.place)
+    /// The contents, and the capacity that they take until the charge is dropped.
+    pub(crate) fn into_parts(self) -> (RequestContents, QueueCharge) {
+        (self.contents, self.charge)
     }
 }
 
 impl ContentQueue {
     pub(crate) fn new() -> (Self, mpsc::Receiver<QueuedContents>) {
         let (contents, receiver) = mpsc::channel(QUEUE_CAPACITY);
-        (Self(Some(ContentSender { contents, places: QueuePlaces::of_contents(QUEUE_BYTES) })), receiver)
+        (Self(Some(ContentSender { contents, capacity: QueueCapacity::of_contents(QUEUE_BYTES) })), receiver)
     }
 
-    /// Queues contents. Returns whether there was a place.
+    /// Queues contents. Returns whether the queue had capacity for them.
     pub(crate) fn send(&self, contents: RequestContents, share: &Arc<KeyShare>) -> bool {
         let Some(sender) = &self.0 else { return false };
         let bytes = contents.request.text.len() + contents.answer.text.len() + OVERHEAD;
-        let Some(place) = sender.places.take(share, bytes) else { return false };
-        sender.contents.try_send(QueuedContents { contents, place }).is_ok()
+        let Some(charge) = sender.capacity.take(share, bytes) else { return false };
+        sender.contents.try_send(QueuedContents { contents, charge }).is_ok()
     }
 }

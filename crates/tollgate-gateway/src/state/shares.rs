@@ -8,7 +8,7 @@ mod bounds;
 mod fair_queue;
 mod fair_semaphore;
 mod in_flight;
-mod places;
+mod queue_capacity;
 mod recent;
 mod refusals;
 mod start_queue;
@@ -36,7 +36,7 @@ pub(crate) use self::{
     fair_queue::{FairQueue, Holder, TooManyWaiting},
     fair_semaphore::{FairPermit, FairSemaphore},
     in_flight::{InFlightRequest, Lingering, MemoryCharge, MemoryExhausted, NotAdmitted},
-    places::{QueuePlaces, TakenPlaces},
+    queue_capacity::{QueueCapacity, QueueCharge},
     refusals::{RefusalRecord, RepeatedRefusals},
     start_queue::StartQueue,
 };

@@ -15,7 +15,7 @@ use tollgate_core::{
 };
 use tollgate_protocol::{FinishReason, Method, Protocol};
 
-use super::shares::{KeyShare, QueuePlaces, TakenPlaces};
+use super::shares::{KeyShare, QueueCapacity, QueueCharge};
 use crate::header_fields::HeaderFields;
 
 pub(crate) use self::trace_context::{ParentSpan, SpanId, TraceId, own_trace, span_id};
@@ -58,7 +58,7 @@ pub struct TraceQueue(Option<TraceSender>);
 #[derive(Clone, Debug)]
 struct TraceSender {
     requests: mpsc::Sender<QueuedRequest>,
-    places: Arc<QueuePlaces>,
+    capacity: Arc<QueueCapacity>,
     sampler: Sampler,
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct StartedTrace {
     attempts: SmallVec<[(Arc<Channel>, Option<FinishReason>); 1]>,
 }
 
-/// A request in the queue, with its place.
+/// A request in the queue, with the capacity that it takes.
 #[derive(Debug)]
 pub(crate) struct QueuedRequest {
     pub(crate) request: TracedRequest,
-    _place: TakenPlaces,
+    _charge: QueueCharge,
 }
 
 /// The facts of an ended request from which its spans are built.
@@ -114,7 +114,7 @@ pub(crate) struct TracedAttempt {
 impl TraceQueue {
     pub(crate) fn new(sampler: Sampler) -> (Self, mpsc::Receiver<QueuedRequest>) {
         let (requests, receiver) = mpsc::channel(QUEUE_CAPACITY);
-        (Self(Some(TraceSender { requests, places: QueuePlaces::of_traces(QUEUE_CAPACITY), sampler })), receiver)
+        (Self(Some(TraceSender { requests, capacity: QueueCapacity::of_traces(QUEUE_CAPACITY), sampler })), receiver)
     }
 
     /// The caller's span, if requests are traced at all.
@@ -140,13 +140,13 @@ impl TraceQueue {
         })
     }
 
-    /// Queues a request with its record. Returns the number of spans that are dropped because there is no place for them.
+    /// Queues a request with its record. Returns the number of spans that are dropped because the queue has no capacity for them.
     pub(crate) fn send(&self, started: StartedTrace, record: &UsageRecord, share: &Arc<KeyShare>) -> usize {
         let Some(sender) = &self.0 else { return 0 };
-        let Some((place, permit)) = sender.places.take(share, 1).zip(sender.requests.try_reserve().ok()) else {
+        let Some((charge, permit)) = sender.capacity.take(share, 1).zip(sender.requests.try_reserve().ok()) else {
             return 1 + record.attempts.len();
         };
-        permit.send(QueuedRequest { request: TracedRequest::of(started, record), _place: place });
+        permit.send(QueuedRequest { request: TracedRequest::of(started, record), _charge: charge });
         0
     }
 }

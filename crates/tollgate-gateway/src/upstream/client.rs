@@ -6,6 +6,7 @@
 //! 100 header fields (HTTP/1.1), 128 KiB of head. Redirects, cookies and decompression are not supported.
 
 mod connect;
+pub(crate) mod connection_permits;
 pub(crate) mod destination;
 pub(crate) mod dial;
 pub(crate) mod fetch;
@@ -16,7 +17,6 @@ mod journaled_io;
 mod lease;
 mod leased_body;
 mod model_list;
-pub(crate) mod places;
 mod probe;
 mod proxy;
 mod request_heads;
@@ -175,8 +175,8 @@ impl Client {
                 }
                 // The upstream closed the idle connection concurrently (the keep-alive race), refused the stream, or sent
                 // GOAWAY before processing it. Retry once, on a connection established after this point.
-                Err(fault) if freshness == Freshness::Reused && may_resend(fault.fate, &call.channel) => {
-                    tracing::debug!(fate = ?fault.fate, "an idle connection was closed; retrying on a new one");
+                Err(fault) if freshness == Freshness::Reused && may_resend(fault.delivery, &call.channel) => {
+                    tracing::debug!(delivery = ?fault.delivery, "an idle connection was closed; retrying on a new one");
                     (freshness, stream) = (Freshness::NewerThan(self.clock.instant()), lease.into_stream());
                 }
                 Err(fault) => return Err(fault.error),
@@ -187,8 +187,8 @@ impl Client {
 
 /// Whether a request may be sent again. If it is unknown whether the upstream processed it, the channel's
 /// `retry_uncertain` decides.
-fn may_resend(fate: DeliveryState, channel: &Channel) -> bool {
-    match fate {
+fn may_resend(delivery: DeliveryState, channel: &Channel) -> bool {
+    match delivery {
         DeliveryState::Untouched => true,
         DeliveryState::Unanswered => channel.spec.retry_uncertain,
         DeliveryState::Lost => false,

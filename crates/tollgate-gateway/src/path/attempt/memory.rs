@@ -22,13 +22,13 @@ impl AnswerMemory {
         Self { charge: memory.map(|request| MemoryCharge::new(Arc::clone(request))), copies, received: 0 }
     }
 
-    /// Waits for memory for the declared length, up to `limit`, which is asked for only if memory is counted.
-    pub(super) async fn declared(&mut self, bytes: usize, limit: impl FnOnce() -> Duration) -> Result<(), Failure> {
+    /// Waits for memory for the declared length, at most for `limit`, which is computed only if memory is counted.
+    pub(super) async fn reserve_declared(&mut self, bytes: usize, limit: impl FnOnce() -> Duration) -> Result<(), Failure> {
         self.grow_to(bytes, limit).await
     }
 
     /// Counts received bytes. Declared bytes are already counted.
-    pub(super) async fn received(&mut self, bytes: usize) -> Result<(), Failure> {
+    pub(super) async fn count_received(&mut self, bytes: usize) -> Result<(), Failure> {
         self.received += bytes;
         self.grow_to(self.received, || MAX_WAIT).await
     }

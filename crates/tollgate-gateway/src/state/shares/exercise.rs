@@ -30,7 +30,7 @@ use crate::{
     },
     testing::{self, PausedClock},
     upstream::{
-        client::places::{MAX_DIALS, MAX_HTTP2, MAX_WAITING as MAX_UPSTREAM_WAITING, USUAL_STREAMS},
+        client::connection_permits::{MAX_DIALS, MAX_HTTP2, MAX_WAITING as MAX_UPSTREAM_WAITING, USUAL_STREAMS},
         media::{MAX_AT_ONCE, MAX_WAITING},
     },
 };
@@ -221,15 +221,15 @@ fn journal() -> Take {
 
 /// Requests whose spans wait for a collector that takes none.
 fn traces() -> Take {
-    let (places, mut held) = (QueuePlaces::of_traces(QUEUE_CAPACITY), Vec::new());
-    Box::new(move |taker| places.take(&taker.share, 1).map(|place| held.push(place)).is_some())
+    let (capacity, mut held) = (QueueCapacity::of_traces(QUEUE_CAPACITY), Vec::new());
+    Box::new(move |taker| capacity.take(&taker.share, 1).map(|charge| held.push(charge)).is_some())
 }
 
 /// Contents for a database that takes none.
 fn contents() -> Take {
     const EACH: usize = 64 << 10;
-    let (places, mut held) = (QueuePlaces::of_contents(QUEUE_BYTES), Vec::new());
-    Box::new(move |taker| places.take(&taker.share, EACH).map(|place| held.push(place)).is_some())
+    let (capacity, mut held) = (QueueCapacity::of_contents(QUEUE_BYTES), Vec::new());
+    Box::new(move |taker| capacity.take(&taker.share, EACH).map(|charge| held.push(charge)).is_some())
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Result<FairPermit, TooManyWaiting>>>>;

@@ -20,11 +20,11 @@ use tollgate_store::JournalWriter;
 
 use super::{
     connect::{Connected, connect},
+    connection_permits::{ConnectionPermits, MAX_HTTP2},
     destination::UpstreamTarget,
     guard::AddressRules,
     http1::Http1Connection,
     lease::{Lease, LeaseKind},
-    places::{MAX_HTTP2, Places},
     resolver::Addresses,
     streams::Streams,
     tls::Trust,
@@ -41,13 +41,15 @@ const MAX_IDLE: usize = 512;
 const IDLE_LIMIT: Duration = Duration::from_secs(50);
 /// Idle time after which a connection is checked for a close by the peer before a request is given to it.
 const CHECK_AFTER: Duration = Duration::from_millis(200);
+
+/// The connections of one channel on one core.
 pub(crate) struct Host {
     pub(crate) destination: UpstreamTarget,
     addresses: Addresses,
-    idle: Mutex<VecDeque<Idle>>,
-    shared: Mutex<Vec<Shared>>,
+    idle: Mutex<VecDeque<IdleConnection>>,
+    shared: Mutex<Vec<SharedConnection>>,
     speaks_http2: AtomicBool,
-    places: Places,
+    permits: ConnectionPermits,
     pub(super) clock: Arc<dyn Clock>,
     journal: Option<Arc<JournalWriter>>,
 }
@@ -61,15 +63,16 @@ pub(super) struct Peer {
 }
 
 /// An idle connection of HTTP/1.1.
-struct Idle {
+struct IdleConnection {
     connection: Box<Http1Connection>,
     peer: Peer,
     since: Instant,
 }
 
-struct Shared {
+/// A connection of HTTP/2, whose streams requests share.
+struct SharedConnection {
     peer: Peer,
-    made: Instant,
+    established: Instant,
     sender: http2::SendRequest<Full<Bytes>>,
     streams: Arc<Streams>,
 }
@@ -89,7 +92,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) freshness: Freshness,
     /// When the request began to look for one.
     pub(crate) began: Instant,
-    /// Longest wait for its turn, and then longest time to connect.
+    /// Longest wait for a permit, and then longest time to connect.
     pub(crate) limit: Duration,
     /// Holders whose share the connection counts against; none for a request of the gateway itself.
     pub(crate) holders: &'a [Holder],
@@ -103,7 +106,7 @@ impl Host {
             idle: Mutex::default(),
             shared: Mutex::default(),
             speaks_http2: AtomicBool::new(false),
-            places: Places::new(),
+            permits: ConnectionPermits::new(),
             clock,
             journal,
         }
@@ -124,28 +127,28 @@ impl Host {
         {
             return Ok(lease);
         }
-        let mut turn = None;
+        let mut dial_permit = None;
         loop {
             let speaks_http2 = self.speaks_http2.load(Ordering::Relaxed);
             if speaks_http2 && stream.is_none() {
-                stream = Some(self.places.stream(holders, by).await?);
+                stream = Some(self.permits.stream(holders, by).await?);
             }
             if let Some(lease) = self.shared_lease(freshness, &mut stream, trust.addresses()) {
                 return Ok(lease);
             }
-            if turn.is_some() {
+            if dial_permit.is_some() {
                 break;
             }
             // Another request may have made a connection by then.
-            turn = Some(self.places.dial(holders, by, speaks_http2).await?);
+            dial_permit = Some(self.permits.dial(holders, by, speaks_http2).await?);
         }
         // The limit excludes the wait for the permit. Boxed, because the future takes kilobytes, also in requests on an idle connection.
         let connected = timeout_at(self.clock.instant() + limit, Box::pin(self.connect(trust, tasks))).await;
         let (connected, peer) = connected.map_err(|_| ConnectFault::TimedOut)??;
-        self.places.count_connection();
+        self.permits.count_connection();
         let (sender, streams) = match connected {
             Connected::Http1(connection) => {
-                let kind = LeaseKind::Http1 { connection: Some(connection), peer, kept: None };
+                let kind = LeaseKind::Http1 { connection: Some(connection), peer, idle_since: None };
                 return Ok(Lease { host: Arc::clone(self), kind: Some(kind) });
             }
             Connected::Http2(sender, streams) => (sender, streams),
@@ -155,8 +158,8 @@ impl Host {
         if lease.is_counted() {
             return Ok(lease);
         }
-        // It was not known before that this is HTTP/2.
-        let stream = self.places.stream(holders, self.clock.instant() + limit).await?;
+        // The protocol was unknown before the handshake, so the stream is not counted yet.
+        let stream = self.permits.stream(holders, self.clock.instant() + limit).await?;
         Ok(lease.counted(stream))
     }
 
@@ -173,11 +176,11 @@ impl Host {
         // Before the upstream was known to speak HTTP/2, each request made its own connection. Those above the limit are not kept for
         // other requests.
         if shared.len() < MAX_HTTP2 {
-            let (made, sender, streams) = (self.clock.instant(), sender.clone(), Arc::clone(&streams));
-            shared.push(Shared { peer, made, sender, streams });
+            let (established, sender, streams) = (self.clock.instant(), sender.clone(), Arc::clone(&streams));
+            shared.push(SharedConnection { peer, established, sender, streams });
         }
         drop(shared);
-        Lease { host: Arc::clone(self), kind: Some(LeaseKind::Http2 { sender, streams, kept: false, stream }) }
+        Lease { host: Arc::clone(self), kind: Some(LeaseKind::Http2 { sender, streams, was_idle: false, stream }) }
     }
 
     async fn connect(&self, trust: &Trust, tasks: &TaskTracker) -> Result<(Connected, Peer), ConnectFault> {
@@ -207,12 +210,13 @@ impl Host {
 
     fn idle_lease(self: &Arc<Self>, now: Instant, rules: &AddressRules) -> Option<Lease> {
         loop {
-            let Idle { connection, mut peer, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
+            let IdleConnection { connection, mut peer, since } =
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
             let age = now.saturating_duration_since(since);
             if age > IDLE_LIMIT || !self.is_permitted(&mut peer, rules) || age > CHECK_AFTER && connection.check_idle().is_err() {
                 continue;
             }
-            let kind = Some(LeaseKind::Http1 { connection: Some(connection), peer, kept: Some(since) });
+            let kind = Some(LeaseKind::Http1 { connection: Some(connection), peer, idle_since: Some(since) });
             return Some(Lease { host: Arc::clone(self), kind });
         }
     }
@@ -224,11 +228,11 @@ impl Host {
         shared.retain_mut(|one| !one.sender.is_closed() && self.is_permitted(&mut one.peer, rules));
         // A new connection does not know the upstream's limit yet, but the others do.
         let each = shared.iter().map(|one| one.streams.limit()).min()?;
-        self.places.set_streams(each);
+        self.permits.set_streams(each);
         let at_limit = shared.len() >= MAX_HTTP2;
-        let serves = |one: &&Shared| match wanted {
+        let serves = |one: &&SharedConnection| match wanted {
             Freshness::Reused => true,
-            Freshness::NewerThan(moment) => at_limit || one.made > moment,
+            Freshness::NewerThan(moment) => at_limit || one.established > moment,
         };
         let least_busy = shared.iter().filter(serves).min_by_key(|one| one.streams.in_progress())?;
         let has_capacity = least_busy.streams.in_progress() < each;
@@ -236,9 +240,9 @@ impl Host {
             return None;
         }
         let stream = Some(stream.take()?);
-        let kept = least_busy.streams.begin() == 0;
+        let was_idle = least_busy.streams.begin() == 0;
         let (sender, streams) = (least_busy.sender.clone(), Arc::clone(&least_busy.streams));
-        let kind = LeaseKind::Http2 { sender, streams, kept, stream };
+        let kind = LeaseKind::Http2 { sender, streams, was_idle, stream };
         Some(Lease { host: Arc::clone(self), kind: Some(kind) })
     }
 
@@ -262,7 +266,7 @@ impl Host {
         while idle.front().is_some_and(|oldest| idle.len() >= MAX_IDLE || now.duration_since(oldest.since) > IDLE_LIMIT) {
             idle.pop_front();
         }
-        idle.push_back(Idle { connection, peer, since: now });
+        idle.push_back(IdleConnection { connection, peer, since: now });
     }
 
     /// Resolves the name again and drops connections to addresses it no longer has; requests in progress complete.
@@ -293,7 +297,8 @@ impl Host {
         self.drop_unnamed();
     }
 
-    /// Closes idle connections that have expired, that the peer has closed, or that are not permitted any more. Returns whether any connection is left.
+    /// Closes idle connections that have expired, that the peer has closed, or that are no longer permitted. Returns whether any
+    /// connection is left.
     pub(crate) fn sweep(&self, rules: &AddressRules) -> bool {
         let now = self.clock.instant();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);

@@ -90,9 +90,9 @@ pub(crate) struct Http1Connection {
     /// Whether the connection may be used again after the body.
     keeps_alive: bool,
     /// Whether any byte of the latest request was written.
-    is_written: bool,
-    /// Whether any byte was received since.
-    is_answered: bool,
+    has_written: bool,
+    /// Whether any byte of its response was received.
+    has_received: bool,
 }
 
 /// Why a request got no response head.
@@ -127,8 +127,8 @@ impl Http1Connection {
             scanner: HeadScanner::default(),
             body: BodyDecoder::EMPTY,
             keeps_alive: true,
-            is_written: false,
-            is_answered: false,
+            has_written: false,
+            has_received: false,
         }
     }
 
@@ -143,7 +143,7 @@ impl Http1Connection {
     ) -> Result<ResponseHead, Http1Fault> {
         self.outgoing = Some(Outgoing::new(request));
         (self.read_size, self.scanner, self.body) = (FIRST_READ, HeadScanner::default(), BodyDecoder::EMPTY);
-        (self.keeps_alive, self.is_written, self.is_answered) = (false, false, false);
+        (self.keeps_alive, self.has_written, self.has_received) = (false, false, false);
         poll_fn(|context| self.journal.poll(context)).await;
         if is_reused {
             self.check_idle().map_err(Http1Fault::Lost)?;
@@ -162,13 +162,13 @@ impl Http1Connection {
     }
 
     /// Whether any byte of the latest request was written.
-    pub(crate) const fn is_written(&self) -> bool {
-        self.is_written
+    pub(crate) const fn has_written(&self) -> bool {
+        self.has_written
     }
 
-    /// Whether any byte was received since.
-    pub(crate) const fn is_answered(&self) -> bool {
-        self.is_answered
+    /// Whether any byte of its response was received.
+    pub(crate) const fn has_received(&self) -> bool {
+        self.has_received
     }
 
     fn poll_head(
@@ -177,14 +177,14 @@ impl Http1Connection {
         clock: &dyn Clock,
         context: &mut Context<'_>,
     ) -> Poll<Result<ResponseHead, Http1Fault>> {
-        let was_written = self.is_written;
+        let was_written = self.has_written;
         let written = self.poll_send(context);
         // Without an answer, a request that cannot be sent has failed.
         let unanswered = |written| match written {
             Poll::Ready(Err(fault)) => Poll::Ready(Err(Http1Fault::Lost(fault))),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
         };
-        if !self.is_written {
+        if !self.has_written {
             // A response belongs to a request: nothing is read before one was sent.
             return unanswered(written);
         }
@@ -224,7 +224,7 @@ impl Http1Connection {
             if count == 0 {
                 return Poll::Ready(Err(ErrorKind::WriteZero.into()));
             }
-            self.is_written = true;
+            self.has_written = true;
             outgoing.advance(count);
         }
         Poll::Ready(Ok(()))
@@ -240,7 +240,7 @@ impl Http1Connection {
         if count == space {
             self.read_size = LARGEST_READ.min(2 * self.read_size);
         }
-        self.is_answered |= count > 0;
+        self.has_received |= count > 0;
         Poll::Ready(Ok(count))
     }
 

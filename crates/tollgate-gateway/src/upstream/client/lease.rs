@@ -33,15 +33,15 @@ pub(crate) struct Lease {
 }
 
 pub(super) enum LeaseKind {
-    /// `connection`: until the response head, whose body takes it. `kept`: start of its idle time, if the connection is reused.
-    Http1 { connection: Option<Box<Http1Connection>>, peer: Peer, kept: Option<Instant> },
-    /// `kept`: the connection is reused and had no stream in progress. `stream` counts it.
-    Http2 { sender: http2::SendRequest<Full<Bytes>>, streams: Arc<Streams>, kept: bool, stream: Option<FairPermit> },
+    /// `connection`: until the response head, whose body takes it. `idle_since`: start of its idle time, if the connection is reused.
+    Http1 { connection: Option<Box<Http1Connection>>, peer: Peer, idle_since: Option<Instant> },
+    /// `was_idle`: the connection is reused and had no stream in progress. `stream`: the permit that counts its stream.
+    Http2 { sender: http2::SendRequest<Full<Bytes>>, streams: Arc<Streams>, was_idle: bool, stream: Option<FairPermit> },
 }
 
 /// Why a request got no response head.
 pub(crate) struct SendFault {
-    pub(crate) fate: DeliveryState,
+    pub(crate) delivery: DeliveryState,
     pub(crate) error: UpstreamError,
 }
 
@@ -74,14 +74,14 @@ impl Lease {
         mark: &SentMark,
     ) -> Result<(ResponseHead, ResponseBody), SendFault> {
         match (self.kind.as_mut(), head) {
-            (Some(LeaseKind::Http1 { connection, kept, .. }), RequestHead::Http1(text)) => {
+            (Some(LeaseKind::Http1 { connection, idle_since, .. }), RequestHead::Http1(text)) => {
                 let connection = connection.take().expect("a lease sends one request");
-                send_http1(&self.host, connection, *kept, Http1Request { text, body }, mark).await
+                send_http1(&self.host, connection, *idle_since, Http1Request { text, body }, mark).await
             }
-            (Some(LeaseKind::Http2 { sender, streams, kept, .. }), RequestHead::Http2 { method, uri, headers }) => {
+            (Some(LeaseKind::Http2 { sender, streams, was_idle, .. }), RequestHead::Http2 { method, uri, headers }) => {
                 let mut request = Request::new(Full::new(body));
                 (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (method, uri, headers);
-                send_http2(&self.host, sender, (streams, *kept), request, mark).await
+                send_http2(&self.host, sender, (streams, *was_idle), request, mark).await
             }
             _ => unreachable!("the head is in the form of the connection, which is taken only by release and drop"),
         }
@@ -133,37 +133,37 @@ impl Drop for Lease {
 async fn send_http1(
     host: &Host,
     mut connection: Box<Http1Connection>,
-    kept: Option<Instant>,
+    idle_since: Option<Instant>,
     request: Http1Request,
     mark: &SentMark,
 ) -> Result<(ResponseHead, ResponseBody), SendFault> {
     let began = host.clock.instant();
-    let fault = match connection.send(request, kept.is_some(), mark, &*host.clock).await {
+    let fault = match connection.send(request, idle_since.is_some(), mark, &*host.clock).await {
         Ok(head) => return Ok((head, ResponseBody::Http1(connection))),
         Err(fault) => fault,
     };
-    let silent = !connection.is_answered() && host.clock.instant().duration_since(began) < RACE;
-    let fate = match kept {
-        _ if !connection.is_written() => DeliveryState::Untouched,
-        Some(_) if silent => DeliveryState::Unanswered,
+    let is_silent = !connection.has_received() && host.clock.instant().duration_since(began) < RACE;
+    let delivery = match idle_since {
+        _ if !connection.has_written() => DeliveryState::Untouched,
+        Some(_) if is_silent => DeliveryState::Unanswered,
         _ => DeliveryState::Lost,
     };
-    if let (Some(since), DeliveryState::Untouched | DeliveryState::Unanswered) = (kept, fate) {
+    if let (Some(since), DeliveryState::Untouched | DeliveryState::Unanswered) = (idle_since, delivery) {
         host.close_idle_since(since);
     }
     let error = match fault {
-        Http1Fault::Lost(cause) => return Err(lost(fate, Some(&cause))),
+        Http1Fault::Lost(cause) => return Err(lost(delivery, Some(&cause))),
         Http1Fault::TooLarge => UpstreamError::Unreadable("answer head too large"),
         Http1Fault::NotHttp => UpstreamError::Unreadable("not an HTTP answer"),
     };
-    Err(SendFault { fate, error })
+    Err(SendFault { delivery, error })
 }
 
-/// Sends a request over HTTP/2. `kept`: no other stream was in progress on a reused connection.
+/// Sends a request over HTTP/2. `was_idle`: no other stream was in progress on a reused connection.
 async fn send_http2(
     host: &Host,
     sender: &mut http2::SendRequest<Full<Bytes>>,
-    (streams, kept): (&Arc<Streams>, bool),
+    (streams, was_idle): (&Arc<Streams>, bool),
     request: Request<Full<Bytes>>,
     mark: &SentMark,
 ) -> Result<(ResponseHead, ResponseBody), SendFault> {
@@ -183,24 +183,24 @@ async fn send_http2(
         host.remove_shared(streams);
     }
     let io = cause_of::<io::Error>(fault.error());
-    let fate = if fault.message().is_some() || cause.is_some_and(not_processed) {
+    let delivery = if fault.message().is_some() || cause.is_some_and(not_processed) {
         DeliveryState::Untouched
-    } else if kept && io.is_some() && host.clock.instant().duration_since(began) < RACE {
+    } else if was_idle && io.is_some() && host.clock.instant().duration_since(began) < RACE {
         DeliveryState::Unanswered
     } else {
         DeliveryState::Lost
     };
-    Err(lost(fate, io))
+    Err(lost(delivery, io))
 }
 
 /// The fault of a connection that was lost.
-fn lost(fate: DeliveryState, cause: Option<&io::Error>) -> SendFault {
+fn lost(delivery: DeliveryState, cause: Option<&io::Error>) -> SendFault {
     // The server reads no request of a client that it does not accept.
     if let Some(fault) = cause.and_then(refused_client) {
-        return SendFault { fate: DeliveryState::Lost, error: UpstreamError::NotSent(ConnectFault::Tls(fault)) };
+        return SendFault { delivery: DeliveryState::Lost, error: UpstreamError::NotSent(ConnectFault::Tls(fault)) };
     }
-    let is_sent = fate != DeliveryState::Untouched;
-    SendFault { fate, error: if is_sent { UpstreamError::Lost } else { UpstreamError::NotSent(ConnectFault::Closed) } }
+    let is_sent = delivery != DeliveryState::Untouched;
+    SendFault { delivery, error: if is_sent { UpstreamError::Lost } else { UpstreamError::NotSent(ConnectFault::Closed) } }
 }
 
 /// Whether the peer reports that it did not process the stream (RFC 9113, sections 6.8 and 8.7): `REFUSED_STREAM`, or a

@@ -27,7 +27,7 @@ pub(crate) const USUAL_STREAMS: usize = 100;
 /// Upper bound for a stated limit: a connection never needs more streams.
 const MOST_STREAMS: usize = 1 << 20;
 
-pub(crate) struct Places {
+pub(crate) struct ConnectionPermits {
     dials: Arc<FairSemaphore>,
     /// An HTTP/2 connection serves many requests, so only one of them makes it.
     http2_dials: Arc<FairSemaphore>,
@@ -38,7 +38,7 @@ pub(crate) struct Places {
     made: AtomicU64,
 }
 
-impl Places {
+impl ConnectionPermits {
     pub(crate) fn new() -> Self {
         Self {
             dials: FairSemaphore::new(Bound::UpstreamDials, MAX_DIALS, MAX_WAITING),
@@ -60,8 +60,8 @@ impl Places {
     /// The permit to make a connection.
     ///
     /// # Errors
-    /// [`ConnectFault::AllTaken`] when it does not come until `by`; [`ConnectFault::TimedOut`] when that is because no connection could
-    /// be made to an upstream that speaks HTTP/2.
+    /// [`ConnectFault::AllTaken`] if it is not granted by `by`; [`ConnectFault::TimedOut`] if meanwhile no connection could be
+    /// made to an upstream that speaks HTTP/2.
     pub(crate) async fn dial(&self, holders: &[Holder], by: Instant, speaks_http2: bool) -> Result<FairPermit, ConnectFault> {
         if !speaks_http2 {
             return in_time(by, self.dials.acquire(holders)).await.unwrap_or(Err(ConnectFault::AllTaken));
@@ -78,7 +78,7 @@ impl Places {
         self.made.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sets how many streams each connection has.
+    /// Sets how many streams each connection allows.
     pub(crate) fn set_streams(&self, each: usize) {
         let each = each.clamp(1, MOST_STREAMS);
         if self.streams_each.load(Ordering::Relaxed) != each {
@@ -88,7 +88,7 @@ impl Places {
     }
 }
 
-/// A permit, if it comes until `by`.
+/// A permit, if it is granted by `by`.
 async fn in_time(
     by: Instant,
     permit: impl Future<Output = Result<FairPermit, TooManyWaiting>>,
@@ -118,7 +118,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_key_cannot_take_all_connection_attempts() {
-        let places = Places::new();
+        let places = ConnectionPermits::new();
         let mut hostile = Vec::new();
         while let Ok(turn) = places.dial(&holders(1), Instant::now(), false).await {
             hostile.push(turn);
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn wait_for_an_upstream_that_accepts_no_connection_is_a_timeout() {
-        let places = Places::new();
+        let places = ConnectionPermits::new();
         let turn = places.dial(&holders(1), by(), true).await.unwrap();
         assert_eq!(places.dial(&holders(2), by(), true).await.err(), Some(ConnectFault::TimedOut));
         let makes = async {
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stream_permits_follow_the_stream_limit_of_the_upstream() {
-        let places = Places::new();
+        let places = ConnectionPermits::new();
         places.set_streams(1);
         let mut held = Vec::new();
         while let Ok(stream) = places.stream(&holders(1), Instant::now()).await {
