@@ -33,7 +33,7 @@ struct Family {
     model: &'static str,
     /// Part of its requests' paths.
     path: &'static str,
-    /// The signature that the model gives its turns with calls, and wants back.
+    /// The signature that the model gives its turns with calls, and requires in the next request.
     signature: Option<&'static str>,
 }
 

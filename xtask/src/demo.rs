@@ -54,7 +54,7 @@ impl DemoPrograms {
         started(command.stdout(Stdio::piped()))
     }
 
-    /// Writes the history into a new data folder, which may be there from another time, and sets the passwords.
+    /// Writes the history into a new data folder, which may remain from an earlier run, and sets the passwords.
     pub(crate) fn write_history(&self, data: &Path, provider: &str) -> Result<()> {
         if data.exists() {
             fs::remove_dir_all(data).with_context(|| format!("cannot remove {}", data.display()))?;

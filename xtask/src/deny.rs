@@ -1,4 +1,4 @@
-//! `cargo deny` with `deny.toml`: licences, sources and banned crates, and advisories where their database is at hand.
+//! `cargo deny` with `deny.toml`: licences, sources and banned crates, and advisories where their database is available.
 
 use std::path::PathBuf;
 

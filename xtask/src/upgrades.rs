@@ -2,7 +2,7 @@
 //!
 //! One client sends requests at a steady rate over kept connections, another reads streams that are longer than an upgrade. The
 //! table is printed, and written into `docs/performance.md` with `--write`. A request that is refused or cut fails the command, and
-//! so does a record that is missing or there twice.
+//! so does a record that is missing or stored twice.
 
 use std::{
     fs,

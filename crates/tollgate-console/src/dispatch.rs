@@ -126,7 +126,7 @@ async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request
     response
 }
 
-/// The request without its body, if it is a browser's on the way to the OpenID provider or back: a person reads the failure there.
+/// The request without its body, if a browser sent it as a step of an OpenID sign-in, where a failure is shown as a page.
 fn for_browser(route: &Route, request: &Request<Body>) -> Option<Request<()>> {
     let is_way = route.path.starts_with("/admin/v1/oidc/") && pages::takes_html(request.headers());
     is_way.then(|| without_body(request))

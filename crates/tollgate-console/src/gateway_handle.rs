@@ -50,7 +50,7 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     fn check_setting(&self, name: &str, value: &str) -> Result<CheckedSetting, SettingRefusal>;
 
     /// Returns once a change that made this revision of the catalog is in force on this node, or after two seconds: the change is
-    /// stored, and the node goes on reading it. The error is of a command, which reads the stored settings again.
+    /// stored, and the node applies it later. Only a command fails here: it reads the stored settings again.
     async fn until_in_force(&self, revision: Revision) -> Result<(), StoreError>;
 
     /// The destination of alerts that the settings have.

@@ -1,5 +1,5 @@
 //! Jobs: long work that a running gateway does for an admin, each on a thread of its own. They are kept in memory: a job ends with
-//! its process, and the next one does not know it.
+//! its process, and the next process does not list it.
 
 pub(crate) mod job;
 mod schedule;
@@ -94,7 +94,7 @@ pub enum JobRequest {
     Verify,
     Replay(Box<ReplayRequest>),
     Backup(BackupOrigin),
-    /// The check of a backup, by its name.
+    /// The check of the backup with this name.
     BackupCheck(String),
     Import(Box<ImportRequest>),
     Export(ExportRequest),

@@ -17,7 +17,7 @@ use tollgate_store::AdminScope;
 const KEPT_FOR: Duration = Duration::from_secs(20);
 /// Maximum number of cached answers. Those of pages have at most some hundred rows.
 const MAX_KEPT: u64 = 64;
-/// Longest wait for another request that computes the same answer; after it, the answer is computed once more.
+/// Longest wait for another request that computes the same answer; after that, the answer is computed again.
 const MAX_WAIT: Duration = Duration::from_secs(6);
 
 /// The inputs of an answer besides the data: the route, the scope of the reader, and the query.

@@ -27,8 +27,8 @@ pub(crate) use claims::{Identified, NotAdmitted, identify};
 const METADATA_LIFE_MS: i64 = 300_000;
 /// Shortest time between two requests for them because a key is unknown.
 const METADATA_PAUSE_MS: i64 = 10_000;
-/// Sign-ins that may wait for the provider at the same time: half of the requests that are answered before a sign-in, so that a
-/// provider which does not answer leaves room for passwords.
+/// Sign-ins that may wait for the provider at the same time: half of the requests that are answered before a sign-in, so that
+/// sign-ins with a password still get permits while the provider does not answer.
 const MAX_AT_ONCE: usize = 8;
 /// Longest time for the requests of one sign-in.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -101,7 +101,7 @@ struct Known {
     at: Timestamp,
 }
 
-/// Why a sign-in at the provider failed: a sentence for the log. The browser is not told.
+/// Why a sign-in at the provider failed: a sentence for the log. The browser does not get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OidcFailure {
     sentence: String,
@@ -127,7 +127,7 @@ pub(crate) struct OidcState {
     pub(crate) verifier: String,
     /// Local path to go to afterwards.
     pub(crate) to: String,
-    /// Whether the member wants the browser to keep the session.
+    /// Whether the browser keeps the session when it is closed, as the member chose.
     #[serde(default)]
     pub(crate) is_remembered: bool,
 }
@@ -188,7 +188,7 @@ impl OidcProvider {
         format!("{}/.well-known/openid-configuration", self.settings.issuer.trim_end_matches('/'))
     }
 
-    /// Redeems a code. Returns the claims of the ID token, and those that only the userinfo endpoint tells.
+    /// Redeems a code. Returns the claims of the ID token, and those that only the userinfo endpoint returns.
     pub(crate) async fn redeem(
         &self,
         gateway: &dyn GatewayHandle,
@@ -276,7 +276,7 @@ impl OidcProvider {
         request.body(form.finish().into_bytes()).map_err(|_| failure("the token endpoint is no address"))
     }
 
-    /// Adds claims that only the userinfo endpoint tells. It must be of the same subject.
+    /// Adds claims that only the userinfo endpoint returns. Its answer must be about the same subject.
     async fn with_userinfo(
         &self,
         gateway: &dyn GatewayHandle,

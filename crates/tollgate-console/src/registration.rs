@@ -30,7 +30,7 @@ impl Registration {
     /// The words of [`Billing`].
     pub const BILLING: &'static [&'static str] = &["prepaid", "postpaid"];
 
-    /// The settings of these values. An unknown word stands for the narrower choice; an empty group is none.
+    /// The settings of these values. An unknown word selects the narrower choice; an empty group means none.
     #[must_use]
     pub fn of(mode: &str, group: &str, billing: &str, per_hour: u32) -> Self {
         Self {

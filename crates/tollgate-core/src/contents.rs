@@ -1,7 +1,7 @@
 //! Contents of requests, as they are stored: the body that a caller sent and the answer that it got, shortened.
 //!
-//! Most bytes of a body are media in base64, which tell a reader nothing, so runs of base64 are cut. A shortened body is still JSON,
-//! unless it exceeds the size limit and is cut at its end.
+//! Most bytes of a body are media in base64, which are of no use to a reader, so runs of base64 are cut. A shortened body is still
+//! JSON, unless it exceeds the size limit and is cut at its end.
 
 use std::borrow::Cow;
 

@@ -7,7 +7,7 @@ use crate::Outcome;
 pub enum Fault {
     /// The request, its key, its limits, or a caller that left. Says nothing about availability.
     Caller,
-    /// A provider, or the way to it.
+    /// A provider, or the connection to it.
     Upstream,
     /// The gateway or its configuration.
     Gateway,

@@ -1,5 +1,5 @@
 //! Effect of a catalog change on price limits: the accounts that a price limit would newly exclude, by group and by key. Shown
-//! before a change is saved, because the limit's figure alone does not tell.
+//! before a change is saved, because the figure of the limit alone does not show it.
 
 use std::{
     collections::{HashMap, HashSet},

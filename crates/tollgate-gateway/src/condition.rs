@@ -30,7 +30,7 @@ pub struct Condition {
     draining: AtomicBool,
     /// Cancelled when the drain time is over.
     cut_off: CancellationToken,
-    /// Cancelled when the operator does not want to wait for running requests.
+    /// Cancelled when the operator ends the wait for running requests.
     ending_now: CancellationToken,
     pub(crate) interrupts: Interrupts,
     /// The state of an upgrade.

@@ -1,4 +1,4 @@
-//! The state of an upgrade in the process that is replaced: it pauses, and either goes on serving or leaves the sockets to its
+//! The state of an upgrade in the process that is replaced: it pauses, and then resumes serving or leaves the sockets to its
 //! successor.
 
 use std::{
@@ -18,7 +18,7 @@ use tollgate_core::UsageRecord;
 pub enum HandOverPhase {
     #[default]
     Serving,
-    /// No request is accepted or booked until it is decided which process goes on.
+    /// No request is accepted or booked until it is decided which process continues.
     Paused,
     /// The successor serves; this process completes its running requests.
     Left,

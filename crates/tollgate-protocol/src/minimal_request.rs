@@ -59,7 +59,7 @@ pub fn minimal_body(protocol: Protocol, model: &str, text: &str) -> Map<String, 
     body.as_object().cloned().unwrap_or_default()
 }
 
-/// Sets the value at a dotted path and creates the objects on the way.
+/// Sets the value at a dotted path and creates the objects on its path.
 fn set(body: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {
         None => drop(body.insert(path.to_owned(), value)),

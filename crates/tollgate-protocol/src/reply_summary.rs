@@ -106,7 +106,7 @@ pub struct ReplySummary {
     pub text_bytes: u64,
     /// Number of images and audio pieces.
     pub media: u32,
-    /// Web searches by the provider; `None`: the reply says nothing of any.
+    /// Web searches by the provider; `None`: the reply reports none.
     pub searches: Option<u32>,
     /// Pieces of content of unknown kinds, which translation dropped.
     pub unknown: u32,

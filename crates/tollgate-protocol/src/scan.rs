@@ -286,7 +286,7 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     fn space(&mut self) {
-        // Most JSON is written without white space: one comparison tells.
+        // Most JSON is written without white space: one comparison suffices.
         if self.byte().is_some_and(|byte| byte <= b' ') {
             self.skip_space();
         }

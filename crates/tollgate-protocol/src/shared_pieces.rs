@@ -63,7 +63,7 @@ impl DerefMut for SharedPieces {
 }
 
 impl SharedPieces {
-    /// An output that begins with these pieces and goes on in this buffer.
+    /// An output that begins with these pieces and continues in this buffer.
     pub(crate) const fn new(pieces: Vec<Piece>, rest: BytesMut) -> Self {
         Self { pieces, rest }
     }

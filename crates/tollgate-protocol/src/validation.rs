@@ -78,7 +78,7 @@ impl ValidationErrors {
         self.push(MalformedKind::InvalidValue, path.to_string(), message, None);
     }
 
-    /// A member is missing, for the reason that the message tells.
+    /// A member is missing, for the reason that the message states.
     pub(crate) fn missing_because(&mut self, path: &JsonPath<'_>, message: &str) {
         self.push(MalformedKind::Missing, path.to_string(), message.to_owned(), None);
     }

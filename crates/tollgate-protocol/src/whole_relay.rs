@@ -95,7 +95,7 @@ impl StreamRelay for WholeRelay {
         self.summary.is_some()
     }
 
-    /// A JSON document tells its end itself, which [`StreamRelay::finish`] checks.
+    /// A JSON document marks its own end, which [`StreamRelay::finish`] checks.
     fn may_end_unmarked(&self, _: u32) -> bool {
         true
     }

@@ -1,5 +1,5 @@
-//! Sums over attempts: the requests sent to each account and their results, including requests that another account served in the end.
-//! The sums are kept by the hour and day in which the request arrived.
+//! Sums over attempts: the requests sent to each account and their results, including requests that another account answered. The
+//! sums are kept by the hour and day in which the request arrived.
 
 use std::collections::BTreeMap;
 

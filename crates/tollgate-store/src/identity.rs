@@ -466,10 +466,10 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
     /// The passkey to which an authenticator gave this id, and its member, unless that was removed.
     async fn find_passkey(&self, credential: &[u8]) -> Result<Option<(Passkey, LoginMember)>, StoreError>;
 
-    /// Members with an e-mail address who are told by mail, at most [`crate::MAX_MAILED_MEMBERS`].
+    /// Members with an e-mail address who are notified by mail, at most [`crate::MAX_MAILED_MEMBERS`].
     async fn mailed_members(&self) -> Result<Vec<MailedMember>, StoreError>;
 
-    /// Notes what a member was told about by mail, in place of what was noted before.
+    /// Records what a member was notified of by mail. Replaces the previous record.
     async fn note_told(&self, member: MemberId, told: &[String]) -> Result<(), StoreError>;
 
     /// The active admins, oldest first; at most 100.

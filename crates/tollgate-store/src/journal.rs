@@ -81,7 +81,7 @@ pub struct RecoveryReport {
     pub truncated: Vec<TruncatedTail>,
 }
 
-/// The journal of one process, with one writer per core. Dropping it flushes once more.
+/// The journal of one process, with one writer per core. Dropping it flushes a last time.
 #[derive(Debug)]
 pub struct Journal {
     state: Arc<JournalState>,

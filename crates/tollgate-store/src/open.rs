@@ -297,8 +297,8 @@ impl Store {
         }
     }
 
-    /// Notices a changed master key or data key, and tells a rotation which keys this gateway holds. Call about once a second while
-    /// serving. Returns whether the keys have changed.
+    /// Notices a changed master key or data key, and reports to a rotation which keys this gateway holds. Call about once a second
+    /// while serving. Returns whether the keys have changed.
     ///
     /// # Errors
     /// When the database or the master key cannot be read.

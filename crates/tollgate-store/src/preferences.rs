@@ -1,4 +1,4 @@
-//! What members choose for themselves: how pages look, saved views, and when they are told about own budgets and the balance.
+//! What members choose for themselves: how pages look, saved views, and when they are notified about own budgets and the balance.
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{MemberId, NanoUsd};
@@ -7,11 +7,11 @@ use tollgate_core::{MemberId, NanoUsd};
 pub const MAX_SAVED_VIEWS: usize = 20;
 /// Members whose shared views are read, at most.
 pub const MAX_SHARING_MEMBERS: usize = 200;
-/// Members who are told by mail, at most.
+/// Members who are notified by mail, at most.
 pub const MAX_MAILED_MEMBERS: usize = 10_000;
 /// Part of the JSON of a login with a view that is shared.
 pub(crate) const SHARED_VIEW: &str = "\"shared\":true";
-/// Part of the JSON of a login whose member is told by mail.
+/// Part of the JSON of a login whose member is notified by mail.
 pub(crate) const NOTICE_MAIL: &str = "\"notice_mail\":true";
 
 /// What a member has chosen about pages and notices; `None`: the browser's or the system's.
@@ -26,11 +26,11 @@ pub struct MemberPreferences {
     pub time_zone: Option<String>,
     /// At most [`MAX_SAVED_VIEWS`].
     pub views: Vec<SavedView>,
-    /// Percentages of the own budgets at which the member is told, ascending; `None`: [`Self::NOTICE_PERCENTS`].
+    /// Percentages of the own budgets at which the member is notified, ascending; `None`: [`Self::NOTICE_PERCENTS`].
     pub notice_percents: Option<Vec<u32>>,
-    /// Prepaid balance in USD below which the member is told, as decimal text; 0: at none; `None`: [`Self::NOTICE_BALANCE`].
+    /// Prepaid balance in USD below which the member is notified, as decimal text; 0: at none; `None`: [`Self::NOTICE_BALANCE`].
     pub notice_balance: Option<String>,
-    /// Whether the member is told by mail, too.
+    /// Whether the member is notified by mail, too.
     pub notice_mail: bool,
 }
 
@@ -40,24 +40,24 @@ impl MemberPreferences {
     /// Balance for members who have not chosen one: 1 USD.
     pub const NOTICE_BALANCE: NanoUsd = NanoUsd(1_000_000_000);
 
-    /// Percentages of a budget at which the member is told.
+    /// Percentages of a budget at which the member is notified.
     pub fn told_at_percents(&self) -> &[u32] {
         self.notice_percents.as_deref().unwrap_or(Self::NOTICE_PERCENTS)
     }
 
-    /// The balance below which the member is told.
+    /// The balance below which the member is notified.
     pub fn told_below(&self) -> NanoUsd {
         self.notice_balance.as_deref().and_then(|text| NanoUsd::parse(text).ok()).unwrap_or(Self::NOTICE_BALANCE)
     }
 }
 
-/// A member who is told about own budgets and the balance by mail.
+/// A member who is notified about own budgets and the balance by mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailedMember {
     pub member: MemberId,
     pub email: String,
     pub preferences: MemberPreferences,
-    /// What the member was told about and still holds: subjects of alerts.
+    /// Subjects of the alerts that the member was notified of and that still hold.
     pub told: Vec<String>,
 }
 

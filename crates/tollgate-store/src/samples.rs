@@ -78,7 +78,7 @@ pub(crate) fn arrived(record: UsageRecord, at: Timestamp) -> UsageRecord {
     UsageRecord { id: RequestId::from_parts(at, random), at, ..record }
 }
 
-/// A record with one attempt that says nothing else than the record, as most have.
+/// A record whose one attempt has the same facts as the record, as that of most records does.
 pub(crate) fn plain_record(n: u64) -> UsageRecord {
     let record = UsageRecord { detail: None, dropped: Vec::new(), cost: Some(NanoUsd(7)), ..record(n) };
     let answered = AttemptRecord { tokens: record.tokens, at: Timestamp(record.at.0 + 90), ..attempt(n, 1) };

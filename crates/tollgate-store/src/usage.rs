@@ -66,7 +66,7 @@ pub struct RecordConditions {
     /// The caller's own request id.
     pub client_request_id: Option<String>,
     pub address: Option<String>,
-    /// A channel with an attempt of the request, whichever channel answered it in the end.
+    /// A channel with an attempt of the request, even if another channel answered it.
     pub tried_channel: Option<ChannelId>,
     /// The same of an account.
     pub tried_account: Option<AccountId>,
@@ -113,7 +113,7 @@ impl RecordConditions {
             && self.empty.is_none_or(|empty| record.is_empty_answer() == empty)
     }
 
-    /// Whether the record has an attempt like this, and a failed one if only these are wanted.
+    /// Whether the record has an attempt like this, and a failed one if only these are selected.
     fn tried(&self, record: &UsageRecord, is_meant: impl Fn(&AttemptRecord) -> bool) -> bool {
         let subject = record.subject();
         let failed = |(at, attempt): &(usize, &AttemptRecord)| {

@@ -44,7 +44,7 @@ const TICK: Duration = Duration::from_secs(2);
 const EVALUATE_MS: i64 = 10_000;
 const EVALUATE_SLOWLY_MS: i64 = 60_000;
 const PRUNE_MS: i64 = 3_600_000;
-/// A node that has not evaluated the rules about all nodes for this time is taken for dead, and another one takes over.
+/// A node that has not evaluated the rules about all nodes for this time counts as stopped, and another one takes over.
 const LEASE_MS: i64 = 45_000;
 /// Longest time at the end of the process to store observed alerts.
 const LAST_LIMIT: Duration = Duration::from_secs(2);

@@ -105,8 +105,8 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
 /// Modification time and size, to detect changes of a file; `None` if there is no file.
 type FileStamp = Option<(SystemTime, u64)>;
 
-/// Tells when a changed file can be read. A program that rewrites a file empties it first, and a part of a catalog may be a valid
-/// catalog without the rest.
+/// Determines when a changed file can be read. A program that rewrites a file empties it first, and a part of a catalog may be a
+/// valid catalog without the rest.
 #[derive(Debug)]
 struct FileWatch {
     /// The file as it was read last; `None` if it is to be read in any case.

@@ -46,7 +46,7 @@ pub(crate) fn raise() -> u64 {
     rlimit::increase_nofile_limit(u64::MAX).map_or(UNLIMITED, |limit| limit.min(UNLIMITED))
 }
 
-/// Fits the settings of a gateway that starts, and says so if something had to be lowered.
+/// Fits the settings of a gateway that starts, and logs a warning if it has to lower them.
 pub(crate) fn apply(http: &mut HttpLimits) {
     let fitted = DescriptorBounds::fit(raise(), http.connections, http.requests);
     if !fitted.fits() {

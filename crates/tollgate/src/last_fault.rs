@@ -1,4 +1,4 @@
-//! Faults of the database that a periodic task meets: each is logged once, however often the task meets it.
+//! Faults of the database in a periodic task. A fault that persists is logged once.
 
 use tollgate_store::StoreError;
 
@@ -7,8 +7,8 @@ use tollgate_store::StoreError;
 pub(crate) struct LastFault(String);
 
 impl LastFault {
-    /// Takes the result of one run. Returns the fault if it is to be logged: if it differs from the last one, and is not that the
-    /// database is unreachable, which `database_watch` reports. A success forgets the last fault.
+    /// Takes the result of a run, and returns the fault to log: one that differs from the last one. An unreachable database is not
+    /// returned, because `database_watch` reports it. A success resets the last fault.
     pub(crate) fn observe<T>(&mut self, result: &Result<T, StoreError>) -> Option<&str> {
         match result {
             Ok(_) => self.0.clear(),

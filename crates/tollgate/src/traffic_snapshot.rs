@@ -18,7 +18,7 @@ use crate::runtime_socket;
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 /// Unchanged state is rewritten after this many updates, to refresh its timestamp.
 const REWRITE_AFTER: u32 = 5;
-/// An older file is stale: the gateway that wrote it is gone.
+/// An older file is stale: the gateway that wrote it no longer runs.
 const VALID_MS: i64 = 15_000;
 /// Larger files are ignored.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;

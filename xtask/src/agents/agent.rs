@@ -9,7 +9,7 @@ use tollgate_testkit::ReceivedRequest;
 pub(crate) struct Turn<'a> {
     pub(crate) prompt: &'a str,
     pub(crate) model: &'a str,
-    /// Whether the agent goes on with the conversation of this folder.
+    /// Whether the agent continues the conversation of this folder.
     pub(crate) continues: bool,
     pub(crate) gateway: SocketAddr,
     pub(crate) key: &'a str,

@@ -128,7 +128,7 @@ fn on_core(core: &str, program: &Path) -> Command {
     command
 }
 
-/// Asks for `/healthz` again and again.
+/// Requests `/healthz` repeatedly.
 struct HealthProbe {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<Duration>,

@@ -27,7 +27,7 @@ pub(super) fn measure(options: &BenchOptions, programs: &Path, folder: &Path) ->
     Ok(json!({ "SQLite": sqlite, "PostgreSQL": postgres }))
 }
 
-/// Prints the single figures while it goes on; those with a bound are printed again beside it at the end.
+/// Prints the single figures while it runs; those with a bound are printed again beside it at the end.
 fn measure_database(options: &BenchOptions, programs: &Path, folder: &Path, name: &str, url: Option<&str>) -> Result<Value> {
     let data = options.databases.as_deref().unwrap_or(folder).join(format!("usage-{name}"));
     fs::create_dir_all(&data)?;

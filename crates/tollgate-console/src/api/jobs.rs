@@ -188,7 +188,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(rows::page(found, context.limit(), |job| job.id.to_string(), |job| job.show(&job.status().borrow())))
 }
 
-/// The job of this request, if its sender may know it.
+/// The job that a request names, if its sender may see it.
 fn find(context: &RequestContext) -> Result<Arc<Job>, ApiError> {
     let id = context.path_param("job");
     let found = JobId::parse(id).and_then(|id| jobs(context).ok()?.find(id));

@@ -1,4 +1,4 @@
-//! How the member of a request wants pages shown, and when to be told about own budgets and the balance.
+//! Preferences of the member of a request: how pages are shown, and when the member is notified about own budgets and the balance.
 
 use std::collections::BTreeSet;
 

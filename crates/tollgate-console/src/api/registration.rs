@@ -58,7 +58,7 @@ async fn register(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let author = Actor { name: "registration".to_owned(), ..context.actor() };
     let made = context.apply_as(&author, &[Change::Identity(Box::new(register))]).await;
     made.map_err(|error| match (error.code(), error.param()) {
-        // Which of the two is taken, and by which member, is not told.
+        // The answer does not reveal which of the two is taken, or by which member.
         ("already_exists", _) => ApiError::login_taken(),
         (_, Some("groups")) => {
             tracing::warn!(

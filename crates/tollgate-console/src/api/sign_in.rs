@@ -60,7 +60,7 @@ pub(super) const REMEMBER: FieldShape = both(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SignInWay {
     method: SignInMethod,
-    /// Whether the member wants the browser to keep the session.
+    /// Whether the browser keeps the session when it is closed, as the member chose.
     is_remembered: bool,
 }
 

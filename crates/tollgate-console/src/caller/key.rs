@@ -52,7 +52,8 @@ fn renews_at(window: Window, now: Timestamp) -> Option<Value> {
     window.ends(now).map(time_value)
 }
 
-/// The gateway's own budgets that are spent and refuse requests. Callers are not told what all of them spend together.
+/// The gateway's own budgets that are spent and refuse requests. Callers do not get their amounts, which are the spending of all
+/// callers.
 pub(super) async fn spent_budgets_of_gateway(request: &CallerRequest) -> Result<Vec<Window>, ApiError> {
     let gateway = &request.state.gateway;
     let mut spent = Vec::new();

@@ -175,7 +175,7 @@ impl PasswordHasher {
             return Err(ApiError::overloaded("Too many people sign in at the moment."));
         };
         let work = move || {
-            // Held by the work itself: it goes on when the client disconnects.
+            // Held by the work itself, which continues when the client disconnects.
             let _permit = permit;
             work()
         };

@@ -34,7 +34,7 @@ pub(crate) fn uri(issuer: &str, account: &str, secret: &str) -> String {
 pub(crate) fn verify(secret: &str, code: &str, now: Timestamp) -> Option<i64> {
     let (key, current) = (decode_base32(secret)?, now.0.div_euclid(STEP_US));
     let mut found = None;
-    // Every step is computed, so that the time taken tells nothing.
+    // Every step is computed, so that the duration reveals nothing.
     for step in current - TOLERANCE..=current + TOLERANCE {
         if bool::from(code_of(&key, step).as_bytes().ct_eq(code.as_bytes())) {
             found = Some(step);

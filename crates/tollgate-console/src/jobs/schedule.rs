@@ -21,7 +21,7 @@ enum ScheduleOutcome {
     /// Nothing has been tried since the start.
     #[default]
     Unknown,
-    /// The last backup is there, or none is wanted.
+    /// The last backup succeeded, or there is no schedule.
     Well,
     Failing(BackupFailure),
 }
@@ -50,7 +50,7 @@ impl ScheduledBackups {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the last backup is there, or that none is wanted.
+    /// Notes that the last backup succeeded, or that there is no schedule.
     pub fn set_well(&self) {
         *self.outcome() = ScheduleOutcome::Well;
     }

@@ -1,4 +1,4 @@
-//! A test of the OpenID provider without anybody signing in: each stage asks it what a sign-in would, and says what it answered.
+//! A test of the OpenID provider without a sign-in. Each stage sends the requests of a step of a sign-in, and reports the answers.
 
 use http::{HeaderMap, StatusCode, header};
 use jsonwebtoken::jwk::JwkSet;
@@ -9,11 +9,11 @@ use url::Url;
 use super::{Metadata, OidcFailure, OidcProvider, OidcState, failure, fetch, request_for, token, within};
 use crate::gateway_handle::GatewayHandle;
 
-/// A code that no provider has given.
+/// A code that no provider has issued.
 const NO_CODE: &str = "tollgate-test";
-/// Errors by which a provider says that it knows client and address, and that there is no session (OpenID Connect Core, 3.1.2.6).
+/// Errors of a provider that accepts client and redirect address and has no session (OpenID Connect Core, 3.1.2.6).
 const NO_SESSION: [&str; 4] = ["login_required", "interaction_required", "consent_required", "account_selection_required"];
-/// Characters of an answer that are repeated.
+/// Characters of a provider's answer that are shown, at most.
 const MAX_SAID: usize = 200;
 
 /// A stage of the test.
@@ -21,13 +21,13 @@ const MAX_SAID: usize = 200;
 pub(crate) enum OidcStage {
     /// The discovery document can be read.
     Discovery,
-    /// The provider calls itself what the settings say.
+    /// The issuer of the document is that of the settings.
     Issuer,
     /// Its endpoints have safe addresses.
     Endpoints,
-    /// It has keys that tokens can be checked with.
+    /// It has keys that can verify tokens.
     Keys,
-    /// Its clock and the gateway's agree.
+    /// Its clock agrees with the gateway's.
     Clock,
     /// It accepts the redirect address.
     Redirect,
@@ -111,7 +111,7 @@ impl OidcProvider {
         stages.ended
     }
 
-    /// Asks for a sign-in without a person, and follows nothing.
+    /// Requests a sign-in without interaction (`prompt=none`), and follows no redirect.
     async fn redirect(
         &self,
         gateway: &dyn GatewayHandle,
@@ -127,7 +127,7 @@ impl OidcProvider {
         judge_redirect(response.status(), location.as_ref(), callback).map_err(failure)
     }
 
-    /// Redeems a code that the provider has not given: it refuses the code, or the client.
+    /// Redeems a code that the provider has not issued. The error shows whether it refuses only the code, or the client.
     async fn client(
         &self,
         gateway: &dyn GatewayHandle,
@@ -146,7 +146,7 @@ async fn discover(gateway: &dyn GatewayHandle, address: &str) -> Result<(Metadat
     Ok((super::read_document(address, &response)?, headers))
 }
 
-/// How many keys there are that a token can be checked with.
+/// Counts the keys that can verify a token.
 async fn keys(gateway: &dyn GatewayHandle, metadata: &Metadata) -> Result<String, OidcFailure> {
     let keys: JwkSet = super::get(gateway, metadata.jwks_uri.as_str(), None).await?;
     match keys.keys.iter().filter(|key| token::can_verify(key)).count() {
@@ -155,7 +155,7 @@ async fn keys(gateway: &dyn GatewayHandle, metadata: &Metadata) -> Result<String
     }
 }
 
-/// Compares the time of an answer with the gateway's.
+/// Compares the `Date` of an answer with the gateway's clock.
 fn clock(headers: &HeaderMap, now: Timestamp) -> Result<String, OidcFailure> {
     let Some(date) = headers.get(header::DATE).and_then(|date| date.to_str().ok()) else {
         return Ok("–".to_owned());

@@ -75,7 +75,7 @@ fn role_of(settings: &OidcSettings, values: &[&str]) -> Option<Role> {
     }
 }
 
-/// The texts of a claim, found by its name or by a path of names such as `realm_access.roles`.
+/// The texts of the claim with this name, or at this path of names, such as `realm_access.roles`.
 fn values<'a>(claims: &'a Map<String, Value>, claim: &str) -> Vec<&'a str> {
     let by_path = || {
         let (first, rest) = claim.split_once('.')?;

@@ -1,5 +1,6 @@
 //! Style sheets, scripts, icons and the font, embedded in the program. The address of an asset holds a hash of its content, so that
-//! browsers keep it for good. References between assets are written by their plain names and replaced by these addresses.
+//! browsers may cache it without a time limit. References between assets are written by their plain names and replaced by these
+//! addresses.
 
 use std::{collections::HashMap, io::Write as _, sync::LazyLock};
 

@@ -288,7 +288,7 @@ async fn enable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
 }
 
-/// Revoking is for good: the name is typed first.
+/// Revoking cannot be undone, so the name is typed first.
 async fn revoke(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let key: KeyObject = request.read(operations::GET_KEY, of_key(&request)).await?;
     if let Err(error) = check_typed_name(&request.form, &key.name) {

@@ -71,7 +71,7 @@ pub(crate) enum Script {
     Tables,
     /// Rows that are chosen.
     Choose,
-    /// A stored conversation that goes on in the playground.
+    /// A stored conversation that is continued in the playground.
     Contents,
     /// Forms that a browser answers with a passkey.
     Passkey,

@@ -330,8 +330,8 @@ async fn read_records(request: &PageRequest, query: &[(&str, String)], limit: &s
     request.read(operations::LIST_USAGE, get_all(&limited.collect::<Vec<_>>())).await
 }
 
-/// An error with the further faults of a filter: the admin API looks at every value first and at names and relations after that, so the
-/// rest is asked once more without the parameters at fault. An error that is not about the filter fails.
+/// An error with the further faults of a filter: the admin API looks at every value first and at names and relations after that, so
+/// the request is repeated without the parameters at fault. An error that is not about the filter fails.
 async fn every_fault(request: &PageRequest, mut query: Vec<(&str, String)>, error: ApiError) -> Result<ApiError, PageFailure> {
     if !error.is_about_input() || error.param().is_none() {
         return Err(error.into());

@@ -1,4 +1,4 @@
-//! What members are told about their own budgets and balances: on the home page, and by mail.
+//! Notices to members about their own budgets and balances, on the home page and by mail.
 
 use tollgate_core::{AlertCondition, AlertRule};
 use tollgate_store::MemberPreferences;
@@ -33,8 +33,8 @@ pub(crate) fn balance(t: Locale, balance: &str, least: &str) -> String {
     t.say_with("notices.balance", &[("balance", &balance), ("least", &least)])
 }
 
-/// The mail about what a member has reached, in the member's language. `url` is the address of the console, if it is known.
-/// `None` if no condition is one that members are told about.
+/// The mail about what a member has reached, in the member's language. `url` is the address of the console, if it is known. `None`
+/// if members get no notice of any of the conditions.
 #[must_use]
 pub fn notice_mail(
     preferences: &MemberPreferences,

@@ -1,4 +1,4 @@
-//! Signing in and out: password, one-time code, passkey, and the way to the OpenID provider.
+//! Signing in and out: password, one-time code, passkey, and the redirect to the OpenID provider.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ struct SignInPage {
 struct OidcButton {
     label: String,
     link: String,
-    /// The same for members who want to be remembered.
+    /// The same for members who stay signed in.
     remembering_link: String,
 }
 

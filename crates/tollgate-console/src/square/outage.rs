@@ -1,5 +1,5 @@
-//! Why a request for a model would be refused with 503 now: the causes of E40 to E42 with counts and times, never names. They come from
-//! the explanation of a request, so they are those that a caller is told.
+//! Why a request for a model would be refused with 503 now: the causes of E40 to E42 with counts and times, never names. They come
+//! from the explanation of a request, so they are those that the refusal of a request names.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -25,7 +25,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// True if accounts may be without a credential: nothing is called, or it may be a local server that wants none.
+    /// True if accounts may be without a credential: the channel calls no server, or maybe a local one that requires none.
     #[must_use]
     pub const fn works_without_credential(self) -> bool {
         matches!(self, Self::Echo | Self::Compatible)

@@ -106,7 +106,7 @@ pub enum KeyStatus {
     Active,
     /// Disabled, can be enabled again.
     Disabled,
-    /// Revoked for good.
+    /// Revoked permanently.
     Revoked,
 }
 

@@ -1,4 +1,4 @@
-//! Prices that say nothing about output, which costs nothing then.
+//! Prices without a figure for output, which is then free.
 
 use crate::{Catalog, Channel, ModelSpec, Price, PriceSchedule};
 

@@ -89,7 +89,7 @@ impl HealthTransition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthCondition {
     Usable,
-    /// A request probes the account: the state before goes on until the result.
+    /// A request probes the account: the previous state lasts until the result.
     Probing,
     Impaired(Impairment),
 }

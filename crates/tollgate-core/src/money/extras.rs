@@ -80,7 +80,7 @@ impl Price {
         if dearer && factor.is_none() && !self.is_free() {
             unpriced.push(UnpricedExtra::ServiceTier);
         }
-        // Searches are charged by their number, which the answer tells.
+        // Searches are charged by their number, which the answer states.
         if extras.web_search && self.web_search.is_none() && !self.is_free() {
             unpriced.push(UnpricedExtra::WebSearch);
         }

@@ -1,4 +1,4 @@
-//! No account can serve a request: the causes that callers and operators are told, and what could change it.
+//! No account can serve a request: the causes as reported to callers and operators, and what could change them.
 
 use tollgate_protocol::{FieldPath, Method, Protocol};
 

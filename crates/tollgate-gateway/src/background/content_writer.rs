@@ -91,7 +91,7 @@ impl ContentWriter {
         if self.next.is_empty() {
             match self.contents.recv().await {
                 Some(first) => self.next.push(first),
-                // The senders are gone: the process is about to stop.
+                // All senders are dropped: the process is about to stop.
                 None => std::future::pending().await,
             }
         }
@@ -128,14 +128,14 @@ impl ContentWriter {
         }
     }
 
-    /// Stores contents for which there is room, or can be made.
+    /// Stores contents, after removing older ones if space is needed for them.
     async fn store_rows(&mut self, rows: Vec<RequestContents>, max: u64, store: &dyn ContentStore) -> Result<RowsEnd, StoreError> {
         let new = rows.iter().map(largest).sum();
         if new > max {
             return Ok(RowsEnd::TooLarge);
         }
         self.make_room(new, max, store).await?;
-        // Counted before the end is known: rows may be there although the database did not say so in time.
+        // Counted before the result is known: the rows may be stored although the database did not answer in time.
         self.added = self.added.saturating_add(new);
         store.store_contents(rows).await?;
         Ok(RowsEnd::Stored)

@@ -23,7 +23,7 @@ use crate::state::{
 
 /// How often rows are written and all accounts are compared.
 const TICK: Duration = Duration::from_secs(1);
-/// How often the node says that it runs. One that has been silent for longer is considered gone.
+/// How often the node records that it runs. A node that has not done so for longer counts as stopped.
 const NODE_INTERVAL: Duration = Duration::from_mins(1);
 /// Rows that wait for the database.
 const MAX_WAITING: usize = 10_000;
@@ -130,7 +130,7 @@ impl HealthRecorder {
         budget_of(channel, now, |budget| spent(budget.window))
     }
 
-    /// Writes the waiting rows. Rows that cannot be written go on waiting.
+    /// Writes the waiting rows. Rows that cannot be written remain queued.
     async fn write(&self, waiting: &mut VecDeque<HealthTransition>) {
         while !waiting.is_empty() {
             let batch: Vec<HealthTransition> = waiting.iter().take(BATCH).copied().collect();

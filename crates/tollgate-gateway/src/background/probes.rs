@@ -215,7 +215,7 @@ struct PassedTests(HashMap<AccountId, Option<Timestamp>>);
 impl PassedTests {
     fn ends(&mut self, account: AccountId, since: Timestamp, passed: Option<Timestamp>, now: Timestamp) -> bool {
         let known = *self.0.entry(account).or_insert(passed);
-        // A test of the future was recorded by a clock that is ahead: it says nothing about later rests.
+        // A test with a time in the future was recorded by a clock that is ahead, and does not end later rests.
         passed.is_some_and(|passed| (since <= passed && passed <= now) || Some(passed) != known)
     }
 }

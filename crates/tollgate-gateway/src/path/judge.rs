@@ -188,7 +188,7 @@ fn judge_answer(answer: &ProblemAnswer, now: Timestamp) -> Verdict {
             (NextStep::UncertainAttempt, Some(Observation::Timeout), UpstreamFailure::GatewayTimedOut { status })
         }
         500.. => (NextStep::Attempt, Some(Observation::ServerError), UpstreamFailure::Failed { status: problem.status }),
-        // Any other 4xx is about the way to the upstream (405, 421, 431, ...), not about the account.
+        // Any other 4xx (405, 421, 431, ...) concerns the connection to the upstream, not the account.
         status => (NextStep::Attempt, None, UpstreamFailure::Failed { status }),
     };
     refused(next, observation, ReportedFailure::Failure(failure))

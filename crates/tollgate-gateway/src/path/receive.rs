@@ -80,7 +80,7 @@ async fn gunzip(packed: Bytes, limit: usize, memory: Option<&InFlightRequest>) -
     let mut decoder = GzDecoder::new(&packed[..]);
     let mut out = Vec::with_capacity(GUNZIP_SLICE.min(limit));
     loop {
-        // One byte more than allowed tells "exactly at the limit" from "beyond".
+        // One byte more than allowed distinguishes "exactly at the limit" from "beyond".
         let remaining = (limit + 1 - out.len()).min(GUNZIP_SLICE);
         let before = out.len();
         let read = decoder.by_ref().take(remaining as u64).read_to_end(&mut out);

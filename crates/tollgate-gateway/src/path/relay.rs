@@ -130,7 +130,7 @@ struct Relayed {
     head: Box<Head>,
     phase: Phase,
     idle: Duration,
-    /// Longest silence of the upstream until the first content; `None` once that is here.
+    /// Longest silence of the upstream until the first content; `None` once that has arrived.
     before_content: Option<Duration>,
     /// Longest time without progress of the answer; comments and empty deltas do not count.
     stall_limit: Duration,

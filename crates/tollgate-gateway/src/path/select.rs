@@ -292,7 +292,7 @@ fn refusal_of(context: &RouteContext<'_>, blocked: &Blocked<'_>, guard: &mut Usa
     }
 }
 
-/// The refusal when other requests took the account's capacity time and again.
+/// The refusal when other requests repeatedly took the account's capacity.
 fn contended(context: &RouteContext<'_>, planned: &PlannedAttempt) -> Refusal {
     let shared = &context.worker.shared;
     let rows = LimitedRow::of_attempt(&planned.channel, &planned.account);

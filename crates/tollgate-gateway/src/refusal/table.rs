@@ -171,7 +171,7 @@ impl Refusal {
     }
 }
 
-/// Adapts a refusal to Anthropic's clients: they repeat a 401 for minutes unless told not to, and do not know 422.
+/// Adapts a refusal to Anthropic's clients: they repeat a 401 for minutes unless the answer forbids it, and do not know 422.
 fn adapt_to_messages(problem: &mut Problem) {
     match problem.status {
         401 => problem.stop = true,

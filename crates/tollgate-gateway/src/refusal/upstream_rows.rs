@@ -95,7 +95,7 @@ pub(super) fn no_price(model: &str, missing: Option<MissingPrice>, head: &Head) 
     }
     let why = match missing {
         Some(MissingPrice::SaleForBoundedMoney) | None => "this key's use is bounded in money",
-        // Callers never see costs, so a missing cost is not told apart.
+        // Callers never see costs, so a missing cost is not distinguished.
         Some(MissingPrice::SaleForPriceLimit | MissingPrice::CostForPriceLimit | MissingPrice::CostOfOption(_)) => {
             "a channel price limit of this key requires one"
         }

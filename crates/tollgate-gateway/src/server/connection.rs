@@ -62,7 +62,7 @@ const PING: Duration = Duration::from_secs(30);
 
 /// Serves a connection; `first` are bytes that another process has read from it.
 pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, context: ConnectionContext, first: Bytes) {
-    // Fails only if the peer is already gone; the first read reports that.
+    // Fails only if the peer has already disconnected; the first read reports that.
     let _ = socket.set_nodelay(true);
     poll_fn(|task| {
         context.timers.driven_by(task.waker());
@@ -207,7 +207,7 @@ async fn http2<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Byt
     drive(&core, &context, Box::pin(builder.serve_connection(TokioIo::new(wire), service)), Moves::Never).await;
 }
 
-/// Whether a connection can go on in another process.
+/// Whether a connection can move to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moves {
     Never,
@@ -217,7 +217,7 @@ enum Moves {
 
 /// A byte stream below HTTP.
 trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// True if it has no state but the socket's, so that another process can go on with it.
+    /// True if it has no state but the socket's, so that another process can continue it.
     const IS_SOCKET: bool;
 
     fn into_socket(self) -> Option<TcpStream>;
@@ -240,7 +240,7 @@ impl Transport for TlsStream<TcpStream> {
 }
 
 /// Drives a connection, enforces its timeouts and closes it when the gateway drains. Returns it if the process that takes over
-/// goes on with it.
+/// continues it.
 async fn drive<P: ModelPath, C: GracefulConnection>(
     core: &Core<P>,
     context: &ConnectionContext,
@@ -364,7 +364,7 @@ enum Event {
     Ended,
     /// The connection is between two requests and moves to another process.
     Rests,
-    /// The connection has to make room for others.
+    /// The connection is evicted, so that others can be accepted.
     Evicted(Eviction),
     /// A hand-over begins or ends.
     PhaseChanged,

@@ -38,7 +38,7 @@ pub enum Drained {
     CutOff(usize),
 }
 
-/// Why the gateway cannot run, or cannot go on.
+/// Why the gateway cannot start, or has to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -160,7 +160,7 @@ where
         .name(format!("core-{index}"))
         .spawn(move || {
             body(ready);
-            // Fails if the receiver is gone, which is fine.
+            // Fails if the receiver is dropped, which is fine.
             let _ = end.send(());
         })
         .map_err(|error| failed(error.into()))?;

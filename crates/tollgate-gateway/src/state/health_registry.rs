@@ -51,7 +51,7 @@ impl HealthRegistry {
         Self { entries: entries.collect(), ..Self::default() }
     }
 
-    /// Health of an account, whichever callers it concerns; the default when there is no entry.
+    /// Health of an account, of all callers or of some; the default when there is no entry.
     #[must_use]
     pub fn of(&self, account: AccountId) -> AccountHealth {
         self.entries.get(account).map_or_else(AccountHealth::default, |entry| entry.shown_health())
@@ -81,7 +81,7 @@ impl HealthRegistry {
         }
     }
 
-    /// Health of all accounts at this moment, whichever callers it concerns.
+    /// Health of all accounts at this moment, of all callers or of some.
     #[must_use]
     pub fn snapshot(&self) -> RegistrySnapshot {
         RegistrySnapshot { entries: self.entries.snapshot(), by: None }

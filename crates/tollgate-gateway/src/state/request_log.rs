@@ -86,7 +86,7 @@ struct Signal {
 /// Whether a line was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged {
-    /// It will be written, or is not wanted.
+    /// It will be written, or the level of the log excludes it.
     Yes,
     /// The buffer is full.
     Dropped,

@@ -262,11 +262,11 @@ pub(crate) struct ShareRegistry(Mutex<RegistryState>);
 struct RegistryState {
     keys: HashMap<KeyId, Weak<KeyShare>>,
     members: HashMap<MemberId, Weak<Holdings>>,
-    /// Entries after which those of gone keys are removed.
+    /// Number of entries at which those of keys and members without a share in use are removed.
     next_sweep: usize,
 }
 
-/// Fewer entries are not searched for gone ones.
+/// Fewer entries are never searched for unused ones.
 const MIN_SWEEP: usize = 1_024;
 
 impl ShareRegistry {

@@ -13,7 +13,7 @@ pub(crate) struct GeminiUsageCounts {
     tool_use: Option<u64>,
     candidates: Option<u64>,
     thoughts: Option<u64>,
-    /// From the last object only; it tells whether that object's candidate count includes thoughts.
+    /// From the last object only; it shows whether that object's candidate count includes thoughts.
     total: Option<u64>,
     cached: Option<u64>,
     image: Option<u64>,
@@ -69,7 +69,7 @@ impl GeminiUsageCounts {
         }
         let (candidates, thoughts) = (self.candidates.unwrap_or(0), self.thoughts.unwrap_or(0));
         let prompt_total = self.prompt.unwrap_or(0) + self.tool_use.unwrap_or(0);
-        // Some compatible servers include thoughts in the candidates' tokens; the total tells.
+        // Some compatible servers include thoughts in the candidates' tokens; the total shows which.
         let inclusive = thoughts > 0 && self.total == Some(prompt_total + candidates);
         let usage = Usage {
             prompt_total,

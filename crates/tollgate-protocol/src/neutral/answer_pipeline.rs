@@ -108,7 +108,7 @@ impl AnswerPipeline {
         self.blocked || (all && !self.continued)
     }
 
-    /// True when content followed the finish of its candidate, so that finishes do not tell where this answer ends.
+    /// True when content followed the finish of its candidate, so that finishes do not mark the end of this answer.
     pub(crate) fn continued(&self) -> bool {
         self.continued
     }

@@ -56,7 +56,7 @@ pub struct Params {
     /// Parameters of Gemini without a counterpart.
     pub google: GoogleParams,
     pub stream: bool,
-    /// The caller wants a usage chunk at the end of the stream.
+    /// The caller requested a usage chunk at the end of the stream.
     pub include_usage: bool,
 }
 

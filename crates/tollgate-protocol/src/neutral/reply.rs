@@ -180,8 +180,8 @@ pub enum AnswerKind {
     #[default]
     Generated,
     Count,
-    /// `count` vectors, as a list (every form except Gemini's `:embedContent`) and as base64 of little-endian floats if the
-    /// caller wants that.
+    /// `count` vectors, as a list (every form except Gemini's `:embedContent`) and as base64 of little-endian floats if the caller
+    /// requested that.
     Embeddings {
         list: bool,
         base64: bool,

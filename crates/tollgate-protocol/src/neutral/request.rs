@@ -129,7 +129,7 @@ pub struct EmbedRequest {
     /// Gemini `taskType`, upper case.
     pub task: Option<Located<String>>,
     pub title: Option<Located<String>>,
-    /// The caller wants the vectors as base64 of little-endian floats.
+    /// The caller requested the vectors as base64 of little-endian floats.
     pub base64: bool,
     pub user: Option<Located<String>>,
 }

@@ -79,7 +79,7 @@ pub(super) fn lock_order(subjects: impl Iterator<Item = Subject>) -> Vec<usize> 
     shards
 }
 
-/// Locks a mutex. Poisoning is ignored: counting goes on after a panic in another thread.
+/// Locks a mutex. Poisoning is ignored: counting continues after a panic in another thread.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

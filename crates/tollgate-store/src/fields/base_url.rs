@@ -21,7 +21,8 @@ pub fn private_host(base_url: &str) -> Option<String> {
     is_private.then(|| url.host_str().unwrap_or_default().to_owned())
 }
 
-/// An address with one of these schemes, a host and a path, and nothing that is sent elsewhere or hides where it leads.
+/// Checks that an address has one of these schemes and a host, and no query, fragment, dot segments or port 0; one for `https` also
+/// no credentials. The error is the end of a sentence.
 pub(super) fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
     let url = Url::parse(text).map_err(|error| format!("is not an address: {error}"))?;
     if !schemes.contains(&url.scheme()) {
@@ -39,7 +40,7 @@ pub(super) fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
     if url.query().is_some() || url.fragment().is_some() {
         return Err("must not have a query or fragment".to_owned());
     }
-    // As written: parsing resolves the segments, and the address that is sent would be another one than the one shown.
+    // Checked as written: parsing resolves the segments, so that requests would go to another address than the one shown.
     let path = text.split_once("://").map_or(text, |(_, rest)| rest).split_once(['/', '\\']).map_or("", |(_, path)| path);
     if path.split(['/', '\\']).any(is_dots) {
         return Err("must not have the segments . and ..; write the address without them".to_owned());

@@ -25,7 +25,7 @@ const DAY_MS: i64 = 86_400_000;
 const STARS: &str = "***";
 const TAG: Kind = Kind::Name { max: 40 };
 const STATUS: Kind = Kind::Integer { min: 401, max: 599 };
-/// Statuses that are about the request, so that one caller could pause every account, and 429, which cools anyway.
+/// Statuses that are about the request, so that one caller could pause every account, and 429, after which an account always cools.
 const NEVER_PAUSING: [i64; 6] = [404, 409, 413, 415, 422, 429];
 
 table!(

@@ -4,10 +4,9 @@ use serde_json::{Map, Value};
 
 use super::{FieldShape, Kind, Object, Step, WriteMode, check_field};
 
-/// Reads the text behind `FIELD=`. Lists have commas between their entries; tables take their short form (`5/month`),
-/// `name:value` pairs with commas between, inline TOML or JSON; `null` is nothing. A text that is of another type stays a string:
-/// the check of the value names what was expected.
-/// The error says what the field takes, with an example.
+/// Reads the text behind `FIELD=`. Lists have commas between their entries; tables take their short form (`5/month`), `name:value`
+/// pairs with commas between, inline TOML or JSON; `null` is no value. A text of another type stays a string: the check of the
+/// value then names what was expected. The error names what the field takes, with an example.
 pub fn parse_text(field: &FieldShape, text: &str) -> Result<Value, String> {
     if field.nullable && matches!(text, "null" | "none") {
         return Ok(Value::Null);

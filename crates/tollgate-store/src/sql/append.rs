@@ -237,7 +237,7 @@ impl AppendTransaction {
         }
     }
 
-    /// Adds rows; false if one of them exists already and the table does not say what happens then.
+    /// Adds rows; false if one of them exists already and the table does not merge rows.
     async fn add_new(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
         if rows.len() == 0 {
             return Ok(true);

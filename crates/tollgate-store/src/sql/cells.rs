@@ -1,4 +1,4 @@
-//! The values of a row, read from left to right, whichever driver it comes from, and the types that are stored in them.
+//! The values of a row, read from left to right through either driver, and the types that are stored in them.
 
 use sqlx::{Row as _, postgres::PgRow};
 use tollgate_core::{NanoUsd, RequestId, Tokens};

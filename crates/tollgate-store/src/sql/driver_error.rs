@@ -23,7 +23,7 @@ pub(super) fn sqlite_failed(database: &str, operation: &'static str, error: rusq
         .unwrap_or_else(|| StoreError::Query { operation, source: Error::AnyDriverError(error.into()) })
 }
 
-/// The error that a result code stands for, if the code tells whether the database or the data is at fault.
+/// The error that a result code stands for, if the code shows whether the database or the data is at fault.
 fn by_code(database: &str, code: Option<&str>, detail: String) -> Option<StoreError> {
     let database = database.to_owned();
     match code? {

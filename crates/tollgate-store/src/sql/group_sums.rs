@@ -69,7 +69,7 @@ impl LargestGroups {
 }
 
 impl GroupSums {
-    /// `figure` tells which groups are the largest; at most `most` are returned.
+    /// `figure` determines which groups are the largest; at most `most` are returned.
     pub(super) fn new(figure: fn(&GroupFigures) -> i64, most: usize) -> Self {
         Self { sums: HashMap::default(), largest: LargestGroups { rows: Vec::new(), figure, most }, is_full: false }
     }

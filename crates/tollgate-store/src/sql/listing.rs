@@ -64,7 +64,7 @@ impl FromCells for KeyEntry {
     }
 }
 
-/// The condition that rows are visible, behind another one. An id has no other characters than letters, digits and underscores.
+/// The condition that rows are visible, to append to another condition. Ids contain only letters, digits and underscores.
 fn visible(kind: RowKind, scope: ObjectScope) -> String {
     scope.member_text().map_or_else(String::new, |member| format!(" AND {} = '{member}'", owner_column(kind)))
 }
@@ -94,7 +94,7 @@ impl ListingStore for SqlStore {
     }
 
     async fn key_entries(&self, filter: &RowFilter, limit: u32) -> Result<Vec<KeyEntry>, StoreError> {
-        // Letters, digits and underscores only, so that it can stand in the query.
+        // Letters, digits and underscores only, so that it can be part of the query's text.
         let is_id = |id: &String| id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if !filter.parent.iter().chain(&filter.after).all(is_id) {
             return Ok(Vec::new());

@@ -238,7 +238,7 @@ impl SqlStore {
         for attempt in 1..=DROPS {
             let mut transaction = self.begin_without_waiting(PRUNE).await?;
             let dropped = async {
-                // A batch that has not found a record's id must not find its table gone.
+                // A batch that has not found a record's id must not find that its table was dropped.
                 sqlx::query(NEXT_POSITIONS).bind(0_i64).fetch_one(&mut *transaction).await?;
                 sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE IF EXISTS {tables}"))).execute(&mut *transaction).await
             };

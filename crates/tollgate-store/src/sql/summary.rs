@@ -65,7 +65,7 @@ struct SummaryQuery<'a> {
     dialect: Dialect,
     filter: &'a RefFilter,
     by: Grouping,
-    /// The table that tells the sums; `None` if only the records do.
+    /// The table that has the sums; `None` if only the records have them.
     table: Option<&'static SumTable>,
     /// The numbers of the tags that are grouped by first and second; 0 for one that no sums have.
     tags: [i64; 2],

@@ -92,7 +92,7 @@ impl RefFilter {
         self.columns().all(is_known) && self.tags.is_empty() && self.conditions.is_empty()
     }
 
-    /// The table of sums that tells the times with matches: all of them, and others if it lacks a column of the filter.
+    /// The table of sums that shows the times with matches: all of them, and others if it lacks a column of the filter.
     pub(super) fn times_table(&self) -> &'static SumTable {
         match (self.is_of_keys(), self.tags.is_empty()) {
             (true, _) => &KEY_SUMS,

@@ -34,7 +34,7 @@ pub(super) enum LookUp {
 pub(super) trait FoldRows: Send + 'static {
     fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error>;
 
-    /// Whether no further row is wanted.
+    /// Whether no further row is needed.
     fn is_done(&self) -> bool {
         false
     }

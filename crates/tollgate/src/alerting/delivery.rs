@@ -45,7 +45,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// Runs until `stop` is cancelled. `raised` tells that there are messages.
+    /// Runs until `stop` is cancelled. `raised` is notified when there are messages.
     pub(super) async fn run(self, raised: Arc<Notify>, stop: CancellationToken) {
         let mut last_fault = LastFault::default();
         loop {

@@ -124,8 +124,8 @@ impl Evaluation {
         catalog_conditions(&self.sources.shared.catalog.load(), asked, now)
     }
 
-    /// The share of errors of each channel since the five minutes before those that have begun. Roll-ups tell it: to count the last five
-    /// minutes exactly, records would be read every ten seconds, seconds of work at 30,000 requests a second.
+    /// The share of errors of each channel since the five minutes before those that have begun. It comes from roll-ups: counting
+    /// the last five minutes exactly would read records every ten seconds, which takes seconds at 30,000 requests a second.
     pub(super) async fn of_traffic(&self, config: &Config, now: Timestamp) -> Result<Vec<AlertCondition>, StoreError> {
         let (percent, least) = (config.number("alerts.error_percent"), config.number("alerts.error_requests"));
         if percent == 0 {
@@ -166,7 +166,7 @@ impl Evaluation {
         }
         for id in self.keys_to_look_at(slowly).await? {
             let found = self.sources.store.listing.key(id).await?;
-            // A key that is gone has no budgets.
+            // A removed key has no budgets.
             let (name, budgets) = found.map_or_else(Default::default, |key| (key.name, key.budgets));
             owners.push((Subject::Key(id), name, budgets));
         }

@@ -1,5 +1,6 @@
-//! Tells members about their own budgets and balances by mail: those who want it and have an address, once for each threshold and period,
-//! through the mail server of the destination that `alerts.member_mail` names. The node that evaluates the rules about all nodes does it.
+//! Notifies members about their own budgets and balances by mail: those who ask for it and have an address, once for each threshold
+//! and period, through the mail server of the destination that `alerts.member_mail` names. The node that evaluates the rules about
+//! all nodes sends the notices.
 //!
 //! Bounds: 10,000 members each minute, one mail at a time; a mail is tried 8 times over about two hours.
 
@@ -49,9 +50,9 @@ struct Standing {
 /// What a member has reached, and what is noted about it.
 #[derive(Debug, PartialEq, Eq)]
 struct Reached {
-    /// What the member was not told about yet.
+    /// The conditions that the member is not notified of yet.
     new: Vec<AlertCondition>,
-    /// The subjects to note once the member is told.
+    /// The subjects to record once the member is notified.
     told: Vec<String>,
 }
 
@@ -154,7 +155,7 @@ impl MemberNotices {
     }
 }
 
-/// What a member has reached. A member who is suspended is told nothing, and what was told before stays noted while it holds.
+/// What a member has reached. A suspended member gets no notice, and subjects of earlier notices stay recorded while they hold.
 fn reached(
     member: &MailedMember,
     Standing { spec, balance }: &Standing,
@@ -170,7 +171,7 @@ fn reached(
     if spec.status != MemberStatus::Active {
         found.clear();
     }
-    // A budget whose spending was corrected is not told about twice in a period.
+    // A budget whose spending was corrected causes no second notice in a period.
     let valid: BTreeSet<String> = budget_subjects(&subject, &spec.budgets, percents, now).collect();
     let kept = member.told.iter().filter(|told| valid.contains(*told)).cloned();
     let told: BTreeSet<String> = found.iter().map(|condition| condition.subject.clone()).chain(kept).collect();

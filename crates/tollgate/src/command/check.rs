@@ -79,7 +79,7 @@ fn and_faults_of<T>(failure: Failure, other: Result<T, Failure>) -> Failure {
 }
 
 /// An error for each `TOLLGATE_…` variable that nothing reads. A start only warns, because a catalog in the database does not
-/// tell which variables its file referred to.
+/// contain which variables its file referred to.
 fn every_variable_is_read(config: &Config) -> Result<(), Failure> {
     let fault = |name: &String| {
         let hint =

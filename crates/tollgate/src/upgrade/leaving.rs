@@ -61,8 +61,8 @@ pub(crate) struct Leaving {
 }
 
 impl Leaving {
-    /// Answers new processes until one has taken over or `stop` is cancelled; then tells it of every request that ends and every
-    /// connection that rests.
+    /// Answers new processes until one has taken over or `stop` is cancelled; then reports to it every request that ends and every
+    /// connection between two requests.
     pub(crate) async fn serve(mut self, stop: CancellationToken) {
         let path = socket_path(&self.data);
         let Some(listener) = self.asking.take() else { return };

@@ -1,4 +1,4 @@
-//! Tells systemd that another process is the main one of the service.
+//! Notifies systemd that another process is the main one of the service.
 
 use std::os::{
     linux::net::SocketAddrExt as _,
@@ -7,7 +7,8 @@ use std::os::{
 
 use crate::config;
 
-/// Makes this process the main one, if systemd started it. A failure is logged: the service would be taken for dead.
+/// Makes this process the main one, if systemd started it. A failure is logged: systemd would consider the service failed when the
+/// old process ends.
 pub(crate) fn main_process() {
     let Some(path) = config::variable("NOTIFY_SOCKET") else { return };
     let address = match path.strip_prefix('@') {

@@ -203,7 +203,7 @@ fn clock(ahead_us: i64) -> (bool, String) {
     (false, format!("{seconds} s {side} that of Redis; set the clocks of both machines, by NTP for instance"))
 }
 
-/// Writes an object to the storage that usage records are exported to, and tells which days are late.
+/// Writes an object to the storage that usage records are exported to, and reports the days that are late.
 fn export(config: &Config, control: &WorkControl) -> (Level, String) {
     let checked = compose::block_on(async {
         let target = ExportTarget::required(config)?;

@@ -257,7 +257,7 @@ fn require_self_service(name: &str, group: Option<&GroupSpec>) -> Result<(), Api
     if group.is_some_and(|group| group.self_service) { Ok(()) } else { Err(ApiError::no_self_service(name)) }
 }
 
-/// The groups of a key by name; `None` for one that is gone.
+/// The groups of a key by name; `None` for a removed one.
 async fn groups_of(
     context: &RequestContext,
     key: &KeySpec,

@@ -1,4 +1,4 @@
-//! Sums over attempts: the requests sent to each account and their results, including requests that another account served in the end.
+//! Sums over attempts: the requests sent to each account and their results, including requests that another account answered.
 
 use serde_json::{Value, json};
 use tollgate_core::AttemptResult;

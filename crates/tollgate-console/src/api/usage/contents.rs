@@ -69,7 +69,7 @@ pub(super) async fn show(context: RequestContext) -> Result<ApiResponse, ApiErro
 pub(super) async fn remove(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let id = request_id(&context)?;
     let record_of = context.with_query_timeout(context.state.store.usage.find(id)).await?;
-    // Once the record was removed, the member is unknown. Admins may remove the contents anyway.
+    // Once the record was removed, the member is unknown. Admins may still remove the contents.
     let member = record_of.map(|record| record.member);
     let is_own = member.map_or(context.objects == ObjectScope::Everything, |member| context.objects.contains(member));
     if !is_own || !context.state.store.contents.remove_contents(id).await? {

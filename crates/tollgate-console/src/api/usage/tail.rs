@@ -1,5 +1,5 @@
-//! New usage records as server-sent events, in the order in which they are booked. The database tells the order, so that the events are
-//! those of all nodes.
+//! New usage records as server-sent events, in the order in which they are booked. The database determines the order, so that the
+//! events of all nodes are included.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 

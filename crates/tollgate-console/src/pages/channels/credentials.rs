@@ -37,7 +37,7 @@ fn lines(form: &FormData) -> impl Iterator<Item = (usize, &str)> {
     numbered.filter(|(_, credential)| !credential.is_empty())
 }
 
-/// What is wrong with them, and in which line: the admin API does not know the lines.
+/// The first fault, with its line, which the admin API does not know.
 fn fault(t: Locale, form: &FormData) -> Option<String> {
     let number = |number: usize| format::integer(u64::try_from(number).unwrap_or(u64::MAX));
     let count = lines(form).count();

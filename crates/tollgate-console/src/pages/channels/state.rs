@@ -168,7 +168,7 @@ impl ChannelState {
         if all.contains(&0) || all.is_empty() { None } else { Some(all.into_iter().fold(0, u64::saturating_add)) }
     }
 
-    /// The first account that is out of use: it tells why.
+    /// The first account that is out of use, whose reason is shown.
     pub(crate) fn trouble(&self) -> Option<&HealthObject> {
         self.accounts.iter().find(|account| self.is_on() && account.status == "on" && !account.is_usable())
     }

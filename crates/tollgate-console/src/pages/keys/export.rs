@@ -39,7 +39,8 @@ const HEAD: [&str; 16] = [
 
 pub(super) async fn csv(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let filter = KeyFilter::of(&request.query, request.is_operator());
-    // A fault of the filter is told by a page. A later one breaks the transfer, so that a part is not taken for the whole.
+    // A fault of the filter is shown as a page. A later fault aborts the transfer, so that the client does not take a part for the
+    // whole file.
     let first = page(&request, &filter, None).await?;
     let head = Bytes::from(lines(&first.items, true));
     let rest = stream::try_unfold((request, filter, first.next), |(request, filter, after)| async move {

@@ -138,7 +138,7 @@ fn add_event(protocol: Protocol, event: &Value, parts: &mut Vec<MessagePart>) {
     }
 }
 
-/// Adds a part, or goes on with the last one of its kind.
+/// Adds a part, or extends the last one if it is of the same kind.
 fn add(parts: &mut Vec<MessagePart>, part: MessagePart) {
     match (parts.last_mut(), part) {
         (_, MessagePart::Text(text) | MessagePart::Thought(text)) if text.is_empty() => {}
@@ -148,7 +148,7 @@ fn add(parts: &mut Vec<MessagePart>, part: MessagePart) {
     }
 }
 
-/// Begins a call with a name, or goes on with the last one.
+/// Begins a call if there is a name, else extends the last one.
 fn add_call(parts: &mut Vec<MessagePart>, name: &Value, more: &str) {
     match (name.as_str(), parts.last_mut()) {
         (Some(name), _) => parts.push(MessagePart::Call(name.to_owned(), more.to_owned())),

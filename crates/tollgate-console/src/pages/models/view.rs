@@ -44,7 +44,7 @@ pub(crate) struct Availability {
     pub(crate) label: String,
 }
 
-/// A cell of a strip. Its height tells as much as its colour.
+/// A cell of a strip. Its height shows the same as its colour.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StripCell {
     pub(crate) x: usize,

@@ -144,7 +144,7 @@ struct FailedObject {
     model: Option<String>,
 }
 
-/// The latest errors of the records that a filter selects. Their sums over time tell since when there were enough, so that few
+/// The latest errors of the records that a filter selects. Their sums over time show since when there were enough, so that few
 /// records are read.
 pub(in crate::pages) async fn recent(
     request: &PageRequest,
@@ -172,7 +172,7 @@ fn narrowed(buckets: &[Bucket], outcome: &str) -> Option<(String, String)> {
         count = count.saturating_add(bucket.of(outcome));
         count >= MAX_RECENT
     });
-    // Fewer than enough: all of them are wanted.
+    // There are fewer than the list holds, so all of them are read.
     let first = first.or_else(|| buckets.iter().find(|bucket| bucket.of(outcome) > 0)).unwrap_or(last);
     Some((first.at.clone(), last.end()))
 }

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Tiers that the form has room for; more are changed with the command line.
+/// Tiers that the form shows; a price with more of them is changed on the command line.
 const MAX_TIERS: usize = 8;
 
 #[derive(Debug, Template)]

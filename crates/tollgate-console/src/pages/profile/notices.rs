@@ -1,4 +1,4 @@
-//! At which thresholds of own budgets and of the balance the member is told, and whether by mail.
+//! The thresholds of own budgets and of the balance at which the member is notified, and whether by mail.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) struct NoticesView {
     pub(super) percents: Control,
     pub(super) balance: Control,
     pub(super) mail: Control,
-    /// Why no mail is sent even if it is wanted.
+    /// Why no mail is sent even if the member asks for it.
     pub(super) no_mail: Option<&'static str>,
 }
 

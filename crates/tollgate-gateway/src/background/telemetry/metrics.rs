@@ -61,7 +61,7 @@ fn metric_of(exposed: &ExposedMetric<'_>, interval: Interval) -> Metric {
             aggregation_temporality: AggregationTemporality::Cumulative.into(),
         }),
     };
-    // An info's name ends in `_info` wherever it is shown.
+    // The name of an info metric ends in `_info` in every format.
     let suffix = exposed.samples.first().map_or("", |sample| sample.suffix);
     let name = format!("{}{}", exposed.name, if suffix == "_info" { suffix } else { "" });
     let unit = unit_of(&name).to_owned();

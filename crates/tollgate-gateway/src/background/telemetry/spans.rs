@@ -127,7 +127,7 @@ fn named(operation: &str, model: Option<&str>) -> String {
     model.map_or_else(|| operation.to_owned(), |model| format!("{operation} {model}"))
 }
 
-/// Tokens, if they were used. Cached and reasoning tokens are part of the totals, as the conventions want it.
+/// Tokens, if they were used. Cached and reasoning tokens are part of the totals, as the conventions require.
 fn push_usage(attributes: &mut Vec<KeyValue>, tokens: &Tokens) {
     if tokens.source == TokenSource::None {
         return;

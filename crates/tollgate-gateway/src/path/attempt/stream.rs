@@ -1,4 +1,4 @@
-//! Reads a stream until the status 200 may be sent for it: its first content is here, or its model has been thinking for long.
+//! Reads a stream until the status 200 may be sent for it: its first content has arrived, or its model has been thinking for long.
 //!
 //! A model may think for minutes before it sends content. Meanwhile providers send pings, comments, empty deltas or the beginnings
 //! of thoughts. Any of these shows that the upstream is alive, so only silence ends the attempt. Callers and the proxies in between

@@ -104,7 +104,7 @@ pub(super) async fn race<'a>(
             Err((failure, planned))
         }
         Err((failure, planned)) => {
-            // The other attempt goes on alone.
+            // The other attempt continues alone.
             debug_assert!(
                 Arc::ptr_eq(&planned, if second_ended { &second_planned } else { &first_planned }),
                 "wrong attempt judged"

@@ -322,7 +322,7 @@ impl<'a> RequestBodies<'a> {
         Ok(request)
     }
 
-    /// Encodes the request for a channel's model. The flag tells whether remote media is still to be fetched for it.
+    /// Encodes the request for a channel's model. The flag is true if remote media must still be fetched for it.
     fn encode(&self, channel: &Channel, mapping: &ModelMapping) -> (Result<EncodedRequest, TranslateError>, bool) {
         let request = match self.decoded() {
             Ok(request) => request,

@@ -1,5 +1,5 @@
-//! Keys known to be revoked, from the database or from other nodes. A key is revoked for good, so this holds whatever the database
-//! or a cache says.
+//! Keys known to be revoked, from the database or from other nodes. Revocation is permanent, so an entry is valid regardless of the
+//! database and of caches.
 //!
 //! Bound: 100,000 keys; beyond it the least used ones are left to the database.
 

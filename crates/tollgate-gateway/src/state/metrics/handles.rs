@@ -91,7 +91,7 @@ impl HandleTable {
             cost: None,
         };
         let handles = self.accounts.entry(attempt.account).or_insert_with(new);
-        // A request that began with an older snapshot may know it by another name.
+        // A request that began with an older snapshot may have another name for it.
         if handles.channel != attempt.channel_name || handles.account != attempt.account_name {
             *handles = new();
         }

@@ -74,9 +74,9 @@ impl Condition {
 }
 
 impl Condition {
-    /// Delays the refusal of a caller that is refused again and again, so that it does not keep the cores busy. At most
-    /// [`MAX_DELAYED`] refusals wait; others are sent at once. `body` is the announced length of the request's body, `None` for one of
-    /// unknown length.
+    /// Delays the refusal of a caller that is refused repeatedly, so that it does not keep the cores busy. At most [`MAX_DELAYED`]
+    /// refusals wait; others are sent at once. `body` is the announced length of the request's body, `None` for one of unknown
+    /// length.
     pub(crate) async fn delay_refusal(&self, body: Option<u64>) {
         if self.delayed.take(1, MAX_DELAYED).is_some() {
             let _released = Delayed(&self.delayed);

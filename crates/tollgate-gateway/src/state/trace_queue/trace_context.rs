@@ -51,7 +51,7 @@ impl ParentSpan {
     }
 }
 
-/// Lower-case hex digits only, as the specification wants.
+/// Lower-case hex digits only, as the specification requires.
 fn hex_bytes<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     if text.iter().any(u8::is_ascii_uppercase) {
         return None;

@@ -16,7 +16,7 @@ const READ_BY_THE_MODEL: [&str; 2] = ["container", "mcp_servers"];
 /// Field that lists fallback models.
 const FALLBACKS: &str = "fallbacks";
 
-/// Edits of the history that remove thinking, which is not sent to other providers anyway.
+/// Edits of the history that remove thinking, which is never sent to other providers.
 const CLEARS_THINKING: &str = "clear_thinking_";
 
 /// Decodes all known optional fields; unknown ones are left in `fields`.

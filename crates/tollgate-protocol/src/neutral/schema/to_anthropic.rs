@@ -10,7 +10,7 @@ use super::to_google::merge;
 
 /// Keywords that are kept as they are. `enum` and `const` are checked, the others have no restrictions.
 const KEPT: [&str; 6] = ["type", "title", "description", "default", "required", "$ref"];
-/// Annotations that say nothing to the model.
+/// Annotations that have no meaning for the model.
 const IGNORED: [&str; 7] = ["$schema", "$id", "$comment", "$anchor", "deprecated", "readOnly", "writeOnly"];
 const FORMATS: [&str; 10] = ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
 

@@ -112,7 +112,7 @@ fn reasoning(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), M
     let older = reasoning.text("generate_summary")?;
     thinking.include = match summary.or(older) {
         Some(summary) => Some(Located::new(true, summary.path)),
-        // Thoughts are shown only where a summary is wanted.
+        // Thoughts are shown only where a summary is requested.
         None => thinking.effort.is_some().then(|| Located::new(false, format!("{path}.summary"))),
     };
     if let Some(context) = reasoning.text("context")?.filter(|context| context.value != "auto") {

@@ -108,7 +108,8 @@ fn takes_sealed(out: &EncodeContext<'_>) -> bool {
     out.profile.signatures_bound != Some(true)
 }
 
-/// Drops a thought. If the upstream is able to read it, the loss is reported to every caller, because the model goes on without it.
+/// Drops a thought. If the upstream is able to read it, the loss is reported to every caller, because the model continues without
+/// it.
 fn drop_thought(out: &mut EncodeContext<'_>, part: &Part) {
     if !takes_sealed(out) && SealedItem::of(part.signature.as_ref()).is_some() {
         let member = if out.request.is_native() { ".thoughtSignature" } else { "" };

@@ -29,7 +29,7 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
                 if let Some(kind) = builder.string(scanner, &path.member("type"))? {
                     let kind = kind.decode();
                     is_message |= kind != "item_reference";
-                    // The conversation is read once more, and its summary is output beyond the limit.
+                    // The conversation is read again, and its summary is output beyond the limit.
                     builder.extras.unseen.compaction |= kind == "compaction_trigger";
                     // An item of this type is a reference, whatever its other members.
                     is_kept |= matches!(&*kind, "compaction_trigger" | "item_reference");

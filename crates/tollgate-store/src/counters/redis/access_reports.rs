@@ -22,7 +22,7 @@ const OVERLAP_MS: i64 = 2_000;
 /// Whether a key or a member may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessState {
-    /// The key is revoked, for good.
+    /// The key is revoked permanently.
     Revoked,
     /// The key is disabled, or the member suspended.
     Blocked,
@@ -157,7 +157,7 @@ impl SharedAccessReports {
         Ok(reports.into_iter().filter(|report| self.learn(*report)).collect())
     }
 
-    /// Remembers a report; false if it says nothing new.
+    /// Remembers a report; false if it contains nothing new.
     fn learn(&mut self, report: AccessReport) -> bool {
         match self.known.get(&report.subject) {
             Some(older) if !report.replaces(older) => return false,

@@ -77,8 +77,8 @@ pub struct RedisOptions {
     pub namespace: String,
     /// Names this node, also after a restart; different on each node.
     pub identity: String,
-    /// Names this process if it starts while another one of its node still counts: the registration of that one goes on. `None`
-    /// for a start that ends all registrations of the node.
+    /// Name of this process if another process of its node still counts when it starts, and keeps its registration. `None`: the
+    /// start ends all registrations of the node.
     pub beside: Option<String>,
     /// How long a reservation lives after its last renewal.
     pub reservation_ttl: Duration,

@@ -32,7 +32,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_EVICTIONS: u32 = 2;
 
 impl RedisWorker {
-    /// Connects, registers this node and reports to Redis. Returns the number of nodes. On failure the node goes on with its
+    /// Connects, registers this node and reports to Redis. Returns the number of nodes. On failure the node continues with its
     /// share.
     pub(super) async fn join(&mut self) -> Result<u64, Disconnect> {
         let joined = self.try_join().await;

@@ -26,7 +26,8 @@ struct RequestCharges {
 pub(super) struct RecentCharges(Mutex<VecDeque<RequestCharges>>);
 
 impl RecentCharges {
-    /// Keeps the charges of a request. Those without a price have no ledger entry, which tells whether they are booked.
+    /// Keeps the charges of a request. Requests without a price are not kept: they have no ledger entry that shows whether they are
+    /// booked.
     pub(super) fn add(&self, record: &UsageRecord, charges: &[(Subject, NanoUsd)]) {
         if record.sale.is_none_or(|sale| sale == NanoUsd::ZERO) {
             return;

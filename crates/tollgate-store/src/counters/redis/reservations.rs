@@ -32,7 +32,7 @@ pub(super) struct OpenReservation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReservationSource {
-    /// In Redis, or nowhere because no limit is binding.
+    /// In Redis, or not at all because no limit applies.
     Redis,
     /// From the leases of the connection epoch with this number.
     Lease(u64),

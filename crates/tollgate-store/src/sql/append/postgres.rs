@@ -166,7 +166,7 @@ impl PostgresTransaction {
         Ok(in_places(parts.len(), rows.map_err(|error| self.failed(error))?))
     }
 
-    /// Adds rows; false if one of them exists already and the table does not say what happens then.
+    /// Adds rows; false if one of them exists already and the table does not merge rows.
     pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
         let count = rows.len();
         self.add_pieces(table, count, std::iter::once(rows)).await

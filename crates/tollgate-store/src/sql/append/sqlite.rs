@@ -43,8 +43,8 @@ const ROWS_AT_ONCE: usize = 8;
 /// Batches of at least so many records occur when many more are waiting, such as after an outage.
 const LARGE_BATCH: usize = 4_096;
 /// Settings for small batches and for large ones. A large batch changes nearly every leaf of the index by key, some 40 MB with ten
-/// thousand keys: with a smaller cache they are read and written several times, and with every checkpoint once more. The next small batch
-/// releases the memory.
+/// thousand keys: with a smaller cache they are read and written several times, and again with every checkpoint. The next small
+/// batch releases the memory.
 const SMALL: [&str; 2] = ["PRAGMA cache_size = -8192", "PRAGMA wal_autocheckpoint = 4096"];
 const LARGE: [&str; 2] = ["PRAGMA cache_size = -65536", "PRAGMA wal_autocheckpoint = 32768"];
 
@@ -274,7 +274,7 @@ impl SqliteTransaction {
         .await
     }
 
-    /// Adds rows; false if one of them exists already and the table does not say what happens then.
+    /// Adds rows; false if one of them exists already and the table does not merge rows.
     pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
         self.run(move |connection| add(connection, table, &rows)).await
     }
@@ -315,7 +315,7 @@ fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-/// Adds rows; false if one of them exists already and the table does not say what happens then.
+/// Adds rows; false if one of them exists already and the table does not merge rows.
 fn add(connection: &Connection, table: &TargetTable, rows: &RowBatch) -> rusqlite::Result<bool> {
     match insert(connection, table, rows) {
         Ok(()) => Ok(true),

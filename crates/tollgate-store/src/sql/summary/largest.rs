@@ -17,8 +17,8 @@ use crate::{
 type Sums = Vec<(GroupRefs, GroupFigures)>;
 
 impl SqlStore {
-    /// The groups that may be among the largest that are wanted: all that are as large as the last of these, and those whose id has several
-    /// names, because the sums of these are added.
+    /// The groups that may be among the largest requested ones: all that are as large as the last of these, and those whose id has
+    /// several names, because the sums of these are added.
     pub(super) async fn possibly_largest(&self, by: Grouping, sums: Sums) -> Result<Sums, StoreError> {
         let kind = match (by.first, by.second) {
             (SummaryBy::Key, SummaryBy::Nothing) => NameKind::Key,

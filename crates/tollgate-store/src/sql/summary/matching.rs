@@ -1,4 +1,4 @@
-//! Summaries that only the records tell: the hours or days with matches are found in the roll-ups, and no others are read.
+//! Summaries that need records: the hours or days with matches are found in the roll-ups, and only records of these are read.
 
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::Timestamp;

@@ -90,8 +90,8 @@ pub(super) fn minutes(range: TimeRange) -> String {
     sql
 }
 
-/// Cuts a range into the buckets of a grouping by time where its rows do not tell the bucket: for months, and for the five minutes
-/// of the records at the ends, unless all is summed from records.
+/// Cuts a range into the buckets of a grouping by time where its rows do not contain the bucket: for months, and for the five
+/// minutes of the records at the ends, unless all is summed from records.
 pub(super) fn cut_buckets(range: TimeRange, by: Grouping, all_records: bool) -> Vec<TimeRange> {
     let width = match range.source {
         SummarySource::Months => None,

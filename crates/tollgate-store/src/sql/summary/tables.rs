@@ -12,8 +12,8 @@ use crate::{
 /// The tables, those with the fewest sums first.
 const TABLES: [&SumTable; 6] = [&USAGE_SUMS, &ACCOUNT_SUMS, &KEY_TOTALS, &KEY_SUMS, &TAG_SUMS, &KEY_TAG_SUMS];
 
-/// The table with the fewest rows that has every column of a filter and a grouping; `None` if only the records tell them. `tags` are
-/// those of the filter.
+/// The table with the fewest rows that has every column of a filter and a grouping; `None` if only the records have them. `tags`
+/// are those of the filter.
 pub(super) fn choose(filter: &RefFilter, by: Grouping, tags: &[TagCondition]) -> Option<&'static SumTable> {
     if !filter.conditions.is_empty() || !is_of_one_tag(filter, by, tags) {
         return None;

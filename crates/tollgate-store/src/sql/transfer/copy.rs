@@ -27,7 +27,7 @@ pub(super) struct TransferColumn {
     kind: ColumnType,
 }
 
-/// The order in which rows are copied, which tells where the next pass continues.
+/// The order in which rows are copied, which determines where the next pass continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CopyOrder {
     /// By SQLite's row number.

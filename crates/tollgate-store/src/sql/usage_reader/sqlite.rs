@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Steps of SQLite's virtual machine between two looks at whether a query is still wanted.
+/// Steps of SQLite's virtual machine between two checks whether a query is still needed.
 const STEPS_PER_CHECK: i32 = 100_000;
 
 /// A connection that only reads.

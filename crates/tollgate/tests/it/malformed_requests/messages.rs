@@ -175,7 +175,7 @@ pub(crate) fn inputs(corpus: &str) -> Vec<Value> {
     of_chat.chain(own).collect()
 }
 
-/// The input of a line with another path; bodies get the member that Messages wants and chat does not.
+/// The input of a line with another path; bodies get the member that Messages requires and chat does not.
 fn from_chat(line: &str, (path, has_options): (&str, bool)) -> Option<Value> {
     let mut input: Value = serde_json::from_str(&line.replace("{{R:chat}}", path)).expect("the fixture is JSON lines");
     if input["class"] == "chat" && !has_options {
