@@ -10,7 +10,7 @@ const VERSION: &str = "0.20.2";
 
 /// Installs cargo-deny into cargo's output folder the first time, which takes some minutes.
 pub(crate) fn step() -> Result<StepOutcome> {
-    let tools = shell::workshop().join(format!("cargo-deny-{VERSION}"));
+    let tools = shell::work_folder().join(format!("cargo-deny-{VERSION}"));
     let program = tools.join("bin/cargo-deny");
     if !program.exists() {
         println!("    installing cargo-deny {VERSION}");

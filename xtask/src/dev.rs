@@ -27,7 +27,7 @@ pub(crate) struct DevOptions {
 /// Runs both until the gateway exits.
 pub(crate) fn run(options: &DevOptions) -> Result<()> {
     let programs = DemoPrograms::build()?;
-    let folder = shell::workshop().join("dev");
+    let folder = shell::work_folder().join("dev");
     fs::create_dir_all(&folder)?;
     let (_provider, _) = programs.provider(PROVIDER)?;
     let mut gateway = programs.serving(LISTEN);

@@ -98,7 +98,7 @@ pub(crate) fn build(options: &DistOptions) -> Result<PathBuf> {
 
 /// Destination of the program, beside the programs of the bench.
 pub(crate) fn folder() -> PathBuf {
-    shell::workshop().join(PROFILE)
+    shell::work_folder().join(PROFILE)
 }
 
 /// Builds with these flags of the compiler in a folder of their own, and copies the program to `home`.

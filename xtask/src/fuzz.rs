@@ -99,7 +99,7 @@ fn build() -> Result<PathBuf> {
 }
 
 fn fuzz(programs: &Path, targets: &[&str], extent: Extent) -> Result<()> {
-    let home = shell::workshop().join("fuzz");
+    let home = shell::work_folder().join("fuzz");
     let dictionary = seeds::write(&shell::root().join("crates/tollgate-protocol/fixtures"), &home)?;
     // A target uses one processor.
     let (next, found) = (Mutex::new(targets.iter()), Mutex::new(Vec::new()));

@@ -31,13 +31,13 @@ pub(crate) fn suite(
     Ok(None)
 }
 
-/// Installs the locked packages of a folder into the workshop's folder of this name, unless they are there, and returns that;
+/// Installs the locked packages of a folder into the folder of this name in `shell::work_folder`, unless they are there, and returns that;
 /// `None` without npm.
 pub(crate) fn install(source: &Path, name: &str, contents: &str) -> Result<Option<PathBuf>> {
     if !shell::has("npm") && shell::ensure_debian("npm", "nodejs npm").is_err() {
         return Ok(None);
     }
-    let home = shell::workshop().join(name);
+    let home = shell::work_folder().join(name);
     let wanted = source.join("package-lock.json");
     if !packages::is_current(&home, &wanted) {
         println!("    installing the {contents}");

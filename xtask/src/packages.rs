@@ -19,7 +19,7 @@ pub(crate) fn python(name: &str, list: &Path, packages: &str) -> Result<Option<P
     if !shell::has("python3") && shell::ensure_debian("python3", "python3-venv python3-pip").is_err() {
         return Ok(None);
     }
-    let home = shell::workshop().join(name);
+    let home = shell::work_folder().join(name);
     if !is_current(&home, list) {
         println!("    installing {packages}");
         let _ = fs::remove_dir_all(&home);

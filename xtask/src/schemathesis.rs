@@ -93,7 +93,7 @@ impl Gateway {
         Ok(Self { folder: folder.to_owned(), url, key, other_key, process })
     }
 
-    /// Stops it in order; an error if it no longer admits the key, has met an error of its own, or its accounts do not agree.
+    /// Shuts it down. Fails if it no longer accepts the key, has met an internal error, or its accounting is inconsistent.
     fn stop(mut self) -> Result<()> {
         ensure!(self.process.0.try_wait()?.is_none(), "the gateway ended:\n{}", log(&self.folder));
         let mut ask = Command::new(shell::target_dir().join("debug/tollgate"));

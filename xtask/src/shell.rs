@@ -23,7 +23,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The folder for installed packages and xtask's own state, inside cargo's output folder.
-pub(crate) fn workshop() -> PathBuf {
+pub(crate) fn work_folder() -> PathBuf {
     target_dir().join("xtask")
 }
 

@@ -133,8 +133,8 @@ impl AddressLists {
         self.allowed.is_empty() && self.denied.is_empty()
     }
 
-    /// Checks the address of a connection. It is denied if any address that it leads to is; it is allowed if it is itself, or the IPv4
-    /// address for which it stands: that of a mapped address, and of one with the well-known prefix of NAT64.
+    /// Checks the address of a connection. It is denied if any address that it leads to is denied. It is allowed if it is allowed
+    /// itself, or if its embedded IPv4 address is: that of a mapped address, or of one with the well-known prefix of NAT64.
     ///
     /// # Errors
     /// The list that does not permit the address.

@@ -18,7 +18,8 @@ pub trait Clock: Send + Sync + fmt::Debug {
     /// Monotonic time, for timeouts and durations.
     fn instant(&self) -> Instant;
 
-    /// The same, read again within [`with_one_time`]: for the beginnings and ends between which the gateway's own work is measured.
+    /// Monotonic time that is read again even within [`with_one_time`]: for beginnings and ends of durations that contain the
+    /// gateway's own work.
     fn fresh_instant(&self) -> Instant {
         self.instant()
     }

@@ -216,7 +216,7 @@ impl Condition {
         self.ending_now.is_cancelled()
     }
 
-    /// Waits until running requests are done, at most this long; whether they are.
+    /// Waits until no request is running, at most this long. Returns whether none is.
     pub(crate) async fn quiet_within(&self, limit: Duration) -> bool {
         tokio::select! {
             quiet = tokio::time::timeout(limit, self.quiet()) => quiet.is_ok(),

@@ -2,12 +2,13 @@
 
 use http::{HeaderMap, HeaderValue, header::AsHeaderName};
 
-/// A map of header fields that knows which names it may have. Most of the fields that are looked up are rarely there (`origin`,
-/// `expect`, `x-tollgate-tags`, `content-encoding`, …), and without a hash it costs next to nothing to find that they are absent.
+/// A map of header fields with a filter of the names that it may contain. Most of the fields that are looked up are rarely there
+/// (`origin`, `expect`, `x-tollgate-tags`, `content-encoding`, …), and without a hash it costs next to nothing to find that they
+/// are absent.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderFields {
     map: HeaderMap,
-    /// A bit for each name of the map ([`bit`]). Names share bits, so a bit says only that a field may be there.
+    /// A bit for each name of the map ([`bit`]). Names share bits, so a set bit shows only that a field may be present.
     names: u64,
 }
 

@@ -39,7 +39,7 @@ async fn render(shared: &Shared, head: &Head, request: &ListRequest) -> Result<B
     match request {
         ListRequest::All(query) => {
             let visible = visible_models(&catalog, &caller);
-            // Clients take every name of a list for a model that answers; a protocol without embeddings names none.
+            // Clients expect every listed model to answer, so a protocol without embeddings lists none of their models.
             let embeddings = head.from.spec().embeddings;
             let models = visible.iter().filter(|model| embeddings || !model.embeds()).map(listed).collect::<Vec<_>>();
             (format.list)(&models, query).map_err(|bad| Refusal::InvalidValue { name: bad.parameter(), message: bad.to_string() })

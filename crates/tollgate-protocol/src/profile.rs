@@ -95,7 +95,7 @@ profile! {
     /// The last turn may be a model turn.
     prefill: bool,
     forced_tools: bool,
-    /// Accepts an effort beside function tools, on chat channels. Without, the effort is `none` where there are tools.
+    /// Accepts an effort beside function tools, on chat channels. Otherwise the effort of a request with tools is `none`.
     effort_with_tools: bool,
     /// Member of a message in which chat channels take the thoughts of a history: `reasoning_content`, `reasoning`, or `none`.
     thought_field: String,

@@ -275,7 +275,7 @@ conformance! {
         remembered_session_has_its_own_idle_timeout,
         one_time_code_is_used_once,
         preferences_are_kept_with_the_login,
-        members_are_told_by_mail_once_they_want_it,
+        members_are_notified_by_mail_once_they_ask_for_it,
         invite_makes_one_member,
         registration_makes_a_plain_member,
         link_of_the_set_up_makes_an_admin_of_another_name,

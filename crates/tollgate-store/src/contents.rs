@@ -1,7 +1,7 @@
 //! Contents of requests: the bodies and answers that groups and keys ask to be stored.
 //!
-//! They are a help for people, not part of the books: they are stored some time after their usage record, in their own table, for a
-//! shorter time, and those of a gateway that is killed are lost.
+//! They are for people to read and no part of the accounting: they are stored some time after their usage record, in their own
+//! table, for a shorter time, and those of a gateway that is killed are lost.
 
 use std::{fmt, io::Read as _};
 

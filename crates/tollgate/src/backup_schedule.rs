@@ -1,5 +1,5 @@
-//! Makes backups by itself, at an interval of the settings. When the next one is due is known from the files that are there, so neither
-//! a restart nor an upgrade makes one too many.
+//! Makes backups at the interval of the settings. The time of the next one follows from the existing files, so neither a restart
+//! nor an upgrade makes an additional one.
 
 use std::{sync::Arc, time::Duration};
 

@@ -290,7 +290,7 @@ fn webhook(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {
     }
 }
 
-/// The collector of the section `telemetry`. Names of the environment that other programs share are no mistake without it.
+/// The collector of the section `telemetry`. Without it, environment variables that other programs share are no error.
 fn otlp_endpoint(values: &ConfigValues, faults: &mut Vec<String>) -> Option<Url> {
     let endpoint = values.get("telemetry.otlp_endpoint").map_or("", |value| value.text.as_str());
     if endpoint.is_empty() {

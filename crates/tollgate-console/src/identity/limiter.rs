@@ -45,7 +45,7 @@ impl SignInLimiter {
         if let Some(wait) = waits.max() {
             return Err(wait);
         }
-        self.make_room(now);
+        self.evict_old(now);
         for (subject, _) in subjects {
             let attempts = self.attempts.entry(subject).or_insert(Attempts { since: now, count: 0 });
             if now.ms_since(attempts.since) >= PERIOD_MS {
@@ -73,7 +73,7 @@ impl SignInLimiter {
         (attempts.count >= max && left_ms > 0).then(|| u32::try_from(left_ms.div_euclid(1_000) + 1).unwrap_or(u32::MAX))
     }
 
-    fn make_room(&mut self, now: Timestamp) {
+    fn evict_old(&mut self, now: Timestamp) {
         if self.attempts.len() + 2 <= MAX_COUNTED {
             return;
         }

@@ -112,7 +112,7 @@ impl EventRow {
             "contents" => Some("/log/"),
             _ => None,
         };
-        let is_gone = matches!(event.action.as_str(), "remove" | "revoke") && event.kind != "contents";
+        let is_removed = matches!(event.action.as_str(), "remove" | "revoke") && event.kind != "contents";
         Self {
             at: format::time(t, &event.at),
             actor: audit_action::shown_author(t, &event.actor).to_owned(),
@@ -127,7 +127,7 @@ impl EventRow {
             action: audit_action::word(t, &event.action, &event.kind, &event.detail),
             kind: kind(t, &event.kind),
             name: event.name.clone(),
-            link: page.filter(|_| !is_gone).map(|page| request.url(&format!("{page}{}", event.id))),
+            link: page.filter(|_| !is_removed).map(|page| request.url(&format!("{page}{}", event.id))),
             id: event.id.clone(),
             summary: summary(t, &differences),
             differences,

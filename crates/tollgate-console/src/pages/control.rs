@@ -1,4 +1,5 @@
-//! Forms made of parts: controls of every kind with their label, hint and fault, sections, and the question before what cannot be undone.
+//! Forms made of parts: controls of every kind with their label, hint and fault, sections, and the confirmation of actions that
+//! cannot be undone.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! Faults of catalog files in the reader's language. The admin API says them in English, as sentences with names and numbers in them, which
-//! can be within each other. Each of these sentences is in the catalogues of all languages; a fault is recognised by the English one.
+//! Faults of catalog files in the reader's language. The admin API returns them as English sentences that contain names and
+//! numbers, and that can be nested. Each of these sentences is in the catalogues of all languages; a fault is recognised by the
+//! English one.
 
 use tollgate_store::catalog_file::FileError;
 

@@ -53,7 +53,7 @@ pub(crate) fn tokens(t: Locale, number: u64) -> String {
     }
 }
 
-/// An exact amount in USD, a decimal text, with its thousands apart and at least two decimals: for titles. Pages show amounts as
+/// An exact amount in USD, a decimal text, with separated thousands and at least two decimals: for titles. Pages show amounts as
 /// [`super::money`] writes them.
 pub(crate) fn usd(decimal: &str) -> String {
     let (sign, unsigned) = decimal.strip_prefix('-').map_or(("", decimal), |rest| ("−", rest));

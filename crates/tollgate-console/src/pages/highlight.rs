@@ -1,5 +1,5 @@
-//! Colours of the lines that pages give to copy: strings, numbers, comments and the words that begin something. One scanner serves shell,
-//! Python, JavaScript and TOML, because the lines are short and of this crate's own making.
+//! Colours of the lines that pages give to copy: strings, numbers, comments and the words that begin something. One scanner serves
+//! shell, Python, JavaScript and TOML, because the lines are short and written by this crate.
 
 /// A piece of code with the class of its colour; empty for plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -177,7 +177,7 @@ impl Period {
         self.width().map_or(("buckets", most), |width| ("width", width))
     }
 
-    /// Widths of bars to choose from; none where one is all there can be. `link` makes the address of a choice.
+    /// Widths of bars to choose from; empty if only one is possible. `link` makes the address of a choice.
     pub(crate) fn widths(&self, t: Locale, link: impl Fn(Option<&'static str>) -> String) -> Vec<PeriodChoice> {
         let chosen = self.width();
         let choice = |label, width| PeriodChoice { label, link: link(width), is_chosen: width == chosen };

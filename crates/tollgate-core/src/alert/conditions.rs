@@ -12,8 +12,8 @@ const DAY_MS: i64 = 86_400_000;
 /// An account that has cooled this many times since its last success has failed a probe.
 const COOLINGS_OF_FAILED_PROBE: u32 = 2;
 
-/// The percentages that budgets have reached. If a budget has reached several at once, only the highest is reported; the others are
-/// quiet. `name` is the name of the subject. Alerts of a period that has ended have no condition any more.
+/// The percentages that budgets have reached. If a budget has reached several at once, only the highest is reported. `name` is the
+/// name of the subject. Alerts of a period that has ended have no condition any more.
 pub fn budget_conditions(
     subject: &Subject,
     name: &str,

@@ -41,7 +41,7 @@ pub struct Key {
     pub signatures_in_ids: Option<bool>,
     /// Tags of each of its requests, before those that the request brings.
     pub tags: Tags,
-    /// True to store the bodies and answers of its requests, whatever its groups say, where contents are stored at all.
+    /// True to store the bodies and answers of its requests regardless of its groups, if contents are stored at all.
     pub log_contents: bool,
     pub created_at: Timestamp,
     pub member: Member,

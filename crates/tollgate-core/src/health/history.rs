@@ -62,7 +62,7 @@ pub struct Impairment {
     pub state: ImpairedState,
     pub reason: HealthReason,
     pub since: Timestamp,
-    /// When it ends by itself: the next request then probes the account. `None`: something has to happen first.
+    /// When it ends by itself: the next request then probes the account. `None`: it ends only with an event, such as a passed test.
     pub until: Option<Timestamp>,
 }
 

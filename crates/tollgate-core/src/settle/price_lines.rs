@@ -39,7 +39,8 @@ pub fn price_lines(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Pr
     const EACH: i128 = 1_000_000;
     let rates = price.rates(tokens.prompt());
     let line = |kind, count: u64, unit_price: i64, scale: i128| {
-        // 64 bits times 64 bits fit, and so does the factor. Most lines are zero, and checked multiplication of 128 bits takes its time.
+        // A product of 64-bit numbers fits into 128 bits, and so does the factor; only their product may not. Most lines are zero, and skip
+        // the checked multiplication, which is slow for 128 bits.
         let product = || (i128::from(count) * i128::from(unit_price)).checked_mul(scale * i128::from(multiplier.0));
         let amount = if count == 0 || unit_price == 0 { Some(0) } else { product() };
         PriceLine { kind, count, unit_price, amount: amount.map(ExactAmount) }

@@ -9,7 +9,7 @@ pub enum AccountStanding {
     Usable { since: Option<Timestamp> },
     /// The last state has ended, and no request has shown yet whether the account works again. `since` is the beginning of the outage.
     Due { since: Timestamp },
-    /// `until`: when the next request may try it; `None`: something has to happen first.
+    /// `until`: when the next request may try it; `None`: it ends only with an event, such as a passed test.
     Out { since: Timestamp, until: Option<Timestamp> },
     /// Switched off by an operator.
     Off { since: Option<Timestamp> },

@@ -1,7 +1,7 @@
 //! Stores the contents of ended requests: the texts that are to be redacted are replaced, and batches go to the database.
 //!
-//! Contents are a help for people and not part of the books, so nothing waits for them: those that the database does not take in time are
-//! dropped and counted.
+//! Contents are for people to read and no part of the accounting, so nothing waits for them: those that the database does not take
+//! in time are dropped and counted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -134,7 +134,7 @@ impl ContentWriter {
         if new > max {
             return Ok(RowsEnd::TooLarge);
         }
-        self.make_room(new, max, store).await?;
+        self.free_space(new, max, store).await?;
         // Counted before the result is known: the rows may be stored although the database did not answer in time.
         self.added = self.added.saturating_add(new);
         store.store_contents(rows).await?;
@@ -142,7 +142,7 @@ impl ContentWriter {
     }
 
     /// Removes stored contents down to seven eighths of `max`, or less for a large batch, when they and `new` bytes may exceed it.
-    async fn make_room(&mut self, new: u64, max: u64, store: &dyn ContentStore) -> Result<(), StoreError> {
+    async fn free_space(&mut self, new: u64, max: u64, store: &dyn ContentStore) -> Result<(), StoreError> {
         // Other nodes store contents too.
         if self.added.saturating_add(new) > max / RECOUNTED_SHARE {
             self.count(store).await?;

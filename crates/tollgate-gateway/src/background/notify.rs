@@ -1,7 +1,7 @@
 //! Sends messages about alerts to their destinations: webhooks, group chats and mail.
 //!
-//! Bounds: 10 s a message (mail: 30 s), 64 KiB of an answer, or of all that a mail server says. Connections follow the address policy of
-//! all outbound connections and follow no redirect. Faults never contain an address or an answer's text beyond a code.
+//! Bounds: 10 s a message (mail: 30 s), 64 KiB of an answer, or of all that a mail server sends. Connections follow the address
+//! policy of all outbound connections and follow no redirect. Faults never contain an address or an answer's text beyond a code.
 
 mod chat;
 mod mail;

@@ -266,8 +266,8 @@ impl TraceExport<'_> {
         0
     }
 
-    /// Sends the remaining spans, each once. Those that cannot be sent are lost; the log says how many, because a process that ends
-    /// is not asked for its metrics any more.
+    /// Sends the remaining spans, each once. Those that cannot be sent are lost; the log says how many, because the metrics of a
+    /// process that ends are not scraped again.
     async fn finish(mut self, shared: &Shared) {
         let deadline = shared.clock.instant() + SHUTDOWN_LIMIT;
         self.requests.close();

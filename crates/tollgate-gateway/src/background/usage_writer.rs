@@ -44,8 +44,8 @@ const BATCH_SIZE: usize = 16_384;
 /// Longest wait of a record for its batch. The writer sleeps on the timer and not on the queue, so that only the first
 /// record of a batch has to wake it.
 const BATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// [`BATCH_INTERVAL`] while records keep coming: after a batch of [`BUSY_BATCH`] records. The records of a batch share rows of sums,
-/// statements and pages of the log, which take SQLite a third of a batch of a hundred.
+/// [`BATCH_INTERVAL`] while records keep coming: after a batch of [`BUSY_BATCH`] records. The records of a batch share rows of
+/// sums, statements and pages of the log, which take SQLite a third of the time of a batch of a hundred.
 const BUSY_BATCH_INTERVAL: Duration = Duration::from_secs(1);
 const BUSY_BATCH: usize = 32;
 /// A batch of this size is written at once: more records would gain little, and the queue needs space for those that arrive meanwhile.

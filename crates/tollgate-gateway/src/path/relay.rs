@@ -148,7 +148,7 @@ struct Relayed {
     /// Progress of the answer, and the time of the last progress.
     progress: StreamProgress,
     progressed: Instant,
-    /// Wakes the stream to look whether it must end.
+    /// Wakes the stream to check whether it must end.
     interrupt: Pin<Box<OwnedNotified>>,
     /// When bytes were last sent to the caller.
     sent: Instant,

@@ -30,7 +30,7 @@ const ID_PREFIXES: [&str; 14] = [
 /// Longest word, and longest word with a number at one end, in a name, in bytes.
 const LONGEST_WORD: usize = 16;
 const LONGEST_NUMBERED_WORD: usize = 12;
-/// Most capitals behind the first letter of such a word: those of `FP8` and `GPT`, not those of a group of a key.
+/// Most capitals after the first letter of such a word: enough for `FP8` and `GPT`, too few for a part of a key.
 const CAPITALS_OF_A_WORD: usize = 3;
 /// Longest identifier of a part of the conversation, in bytes.
 const LONGEST_ID: usize = 80;
@@ -129,7 +129,7 @@ fn is_id(word: &str) -> bool {
     word.len() <= LONGEST_ID && ID_PREFIXES.iter().any(|prefix| word.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty()))
 }
 
-/// A name that people wrote, such as that of a model, a tool (`mcp__calendar__list_events_v2`) or a beta feature
+/// A readable name, such as that of a model, a tool (`mcp__calendar__list_events_v2`) or a beta feature
 /// (`mid-conversation-tool-changes-2026-07-01`): short pieces, each a word, a number, or a word with a number.
 fn is_name(word: &str) -> bool {
     let mut pieces = word.split(['-', '_']).filter(|piece| !piece.is_empty());

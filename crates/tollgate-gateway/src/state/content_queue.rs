@@ -1,7 +1,7 @@
 //! The queue of contents that wait for the database. A request adds its own when its usage record is written;
 //! [`ContentWriter`](crate::background::content_writer::ContentWriter) stores them. Requests never wait for it.
 //!
-//! Bound: 4,096 requests and 64 MiB, of which a key and its member have a share. Contents that find no place are dropped and counted.
+//! Bound: 4,096 requests and 64 MiB, of which a key and its member have a share. Contents that do not fit are dropped and counted.
 
 use std::sync::Arc;
 

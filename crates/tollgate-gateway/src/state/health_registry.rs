@@ -69,8 +69,8 @@ impl HealthRegistry {
         self.entries.get(account).map_or(HealthState::Usable, |entry| entry.health_of_all().state)
     }
 
-    /// Tells the recorder of a change of the state that applies to everyone. A state that only lasts longer is left to its next
-    /// comparison: under load many requests are refused in the same second.
+    /// Reports a change of the state that applies to everyone to the recorder. A state that only lasts longer is left to the
+    /// recorder's next comparison: under load many requests are refused in the same second.
     fn tell(&self, account: AccountId, (before, state): (HealthState, HealthState), cause: TransitionCause, at: Timestamp) {
         let lasts_longer = matches!(
             (before, state),
@@ -302,7 +302,8 @@ impl HealthRegistry {
         entries.for_each(|entry| entry.ended.store(true, Ordering::Release));
     }
 
-    /// Brings all states within what the clock allows now. A state of the future shows that the clock was put back since.
+    /// Limits all states to what is possible at the clock's present time. A state that begins in the future shows that the clock
+    /// was set back.
     pub fn follow_clock(&self, now: Timestamp) {
         let entries = self.entries.snapshot();
         for (account, entry) in entries.iter() {

@@ -1,8 +1,8 @@
 //! The queue of ended requests whose spans are exported. A request adds itself when its usage record is written;
 //! [`Telemetry`](crate::background::telemetry::Telemetry) builds the spans and sends them. Requests never wait for it.
 //!
-//! Bound: 4,096 requests, about 1 KiB each, of which a key and its member have a share. The spans of a request that finds no place are
-//! dropped and counted.
+//! Bound: 4,096 requests, about 1 KiB each, of which a key and its member have a share. The spans of a request that does not fit
+//! are dropped and counted.
 
 mod trace_context;
 

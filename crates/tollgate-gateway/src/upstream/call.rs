@@ -33,7 +33,7 @@ pub trait Upstream: Send + Sync + fmt::Debug {
 pub struct UpstreamCall {
     /// The gateway's id of the request.
     pub request_id: RequestId,
-    /// The key that the request is of, with its member; `None` for a request of the gateway itself.
+    /// The key that sent the request, with its member; `None` for a request of the gateway itself.
     pub by: Option<Requester>,
     pub channel: Arc<Channel>,
     /// Account whose credential is sent.

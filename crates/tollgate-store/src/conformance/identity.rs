@@ -203,7 +203,7 @@ pub(super) async fn preferences_are_kept_with_the_login(store: &Store) {
     assert_eq!(store.identity.shared_views().await.unwrap(), [(id_of(store, "ann").await, view("ours", true))]);
 }
 
-pub(super) async fn members_are_told_by_mail_once_they_want_it(store: &Store) {
+pub(super) async fn members_are_notified_by_mail_once_they_ask_for_it(store: &Store) {
     apply(store, &[member("ann", Role::Member), member("ben", Role::Member), member("eve", Role::Member)]).await.unwrap();
     let email = |name: &str| {
         let email = Some(format!("{name}@example.com"));
@@ -222,10 +222,10 @@ pub(super) async fn members_are_told_by_mail_once_they_want_it(store: &Store) {
     assert_eq!((found[0].preferences.told_at_percents(), found[0].told.len()), ([50, 90].as_slice(), 0));
     assert_eq!(found[0].preferences.told_below(), MemberPreferences::NOTICE_BALANCE);
     let told = ["member month 80".to_owned(), "\"quoted\"".to_owned()];
-    store.identity.note_told(ann, &told).await.unwrap();
+    store.identity.record_notified(ann, &told).await.unwrap();
     apply(store, &[open("ann", 1, SecondFactor::None)]).await.unwrap();
     assert_eq!(mailed().await[0].told, told, "a sign-in keeps it");
-    store.identity.note_told(ann, &[]).await.unwrap();
+    store.identity.record_notified(ann, &[]).await.unwrap();
     assert!(mailed().await[0].told.is_empty());
     apply(store, &[prefer("ann", false)]).await.unwrap();
     assert!(mailed().await.is_empty());

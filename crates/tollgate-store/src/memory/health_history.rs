@@ -80,8 +80,8 @@ impl HealthHistoryStore for MemoryStore {
         for (_, key) in ended.into_iter().take(removed) {
             transitions.remove(&key);
         }
-        let is_gone = |node: &String| nodes.get(node).is_some_and(|seen| *seen < before);
-        transitions.retain(|(_, _, node, since), row| row.ended_at.is_some() || *since >= before || !is_gone(node));
+        let has_vanished = |node: &String| nodes.get(node).is_some_and(|seen| *seen < before);
+        transitions.retain(|(_, _, node, since), row| row.ended_at.is_some() || *since >= before || !has_vanished(node));
         nodes.retain(|_, seen| *seen >= before);
         Ok(removed as u64)
     }

@@ -160,7 +160,7 @@ impl IdentityStore for MemoryStore {
         Ok(wanted.filter_map(|login| mailed_member(login, told(login))).take(MAX_MAILED_MEMBERS).collect())
     }
 
-    async fn note_told(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
+    async fn record_notified(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
         self.catalog.lock().await.identity.told.insert(member.to_string(), told.to_vec());
         Ok(())
     }

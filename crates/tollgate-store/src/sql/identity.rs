@@ -243,7 +243,7 @@ impl IdentityStore for SqlStore {
         Ok(self.fetch_as(READ, query, mailed_row).await?.into_iter().flatten().collect())
     }
 
-    async fn note_told(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
+    async fn record_notified(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
         let update =
             sqlx::query("UPDATE logins SET told = $2 WHERE member_id = $1").bind(member.to_string()).bind(spec_text(&told));
         update.execute(self.pools.writer()).await.map(drop).map_err(|error| self.failed("note what a member was told", error))

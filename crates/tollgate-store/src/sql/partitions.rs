@@ -113,7 +113,7 @@ pub(super) fn is_in_use(error: &sqlx::Error) -> bool {
 }
 
 /// Whether a statement names a table that does not exist: another node dropped it.
-pub(super) fn is_gone(error: &sqlx::Error) -> bool {
+pub(super) fn is_unknown_table(error: &sqlx::Error) -> bool {
     has_code(error, UNDEFINED_TABLE)
 }
 

@@ -218,7 +218,7 @@ impl SqlStore {
         let row = match bind_ids(sqlx::query(sql), &[kept.until]).fetch_one(self.pools.writer()).await {
             Ok(row) => row,
             // The node that dropped it kept its ids.
-            Err(error) if partitions::is_gone(&error) => {
+            Err(error) if partitions::is_unknown_table(&error) => {
                 self.retention.set(None);
                 return Ok(());
             }

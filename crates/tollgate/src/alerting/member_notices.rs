@@ -151,7 +151,7 @@ impl MemberNotices {
             }
             failures.remove(&member.member);
         }
-        self.sources.store.identity.note_told(member.member, &found.told).await
+        self.sources.store.identity.record_notified(member.member, &found.told).await
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn member_is_told_once_for_each_threshold_and_period() {
+    fn member_is_notified_once_for_each_threshold_and_period() {
         let postpaid = standing(Billing::Postpaid, MemberStatus::Active, 0);
         let of = |told: &[String], spent: i64, now: i64| {
             let found = reached(&mailed(told), &postpaid, |_| NanoUsd(spent), Timestamp(0).plus_ms(now));

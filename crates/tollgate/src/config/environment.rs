@@ -1,5 +1,5 @@
 //! Environment variables that begin with `TOLLGATE_` and are no setting: misspelt settings are errors, others are named in a
-//! warning at the start and are errors in `check`, because nothing would say otherwise that they have no effect.
+//! warning at the start and are errors in `check`, because nothing else would show that they have no effect.
 
 use tollgate_store::fields::nearest;
 

@@ -115,7 +115,8 @@ impl fmt::Display for StorageFault {
     }
 }
 
-/// The text of the first element with this name in an error document, shortened to one line. Storage of every make writes them flat.
+/// The text of the first element with this name in an error document, shortened to one line. All S3 implementations write them
+/// without nesting.
 fn element(document: &str, name: &str) -> String {
     let found = document.split_once(&format!("<{name}>")).and_then(|(_, rest)| rest.split_once(&format!("</{name}>")));
     let text = found.map_or("", |(text, _)| text);

@@ -36,7 +36,7 @@ impl SmallDisk {
         assert!(filled.is_ok_and(|status| !status.success()), "the disk is full");
     }
 
-    fn make_room(&self) {
+    fn free_space(&self) {
         fs::remove_file(self.path().join("filler")).unwrap();
     }
 }
@@ -74,7 +74,7 @@ fn full_disk_loses_no_record_and_the_gateway_recovers_by_itself() {
     wait_for("it says so", Duration::from_secs(2), || readiness(&gateway).contains("degraded"));
     wait_for("the reserve is freed", Duration::from_secs(2), || !reserve.exists());
     wait_for("the database has the records", Duration::from_secs(10), || records(&gateway) == 501);
-    disk.make_room();
+    disk.free_space();
     wait_for("the reserve is made again", Duration::from_secs(3), || reserve.exists());
     wait_for("it is ready", Duration::from_secs(3), || readiness(&gateway).contains("ready"));
     assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
@@ -94,7 +94,7 @@ fn gateway_starts_and_serves_on_a_full_disk() {
     assert!(gateway.log().contains("the disk of the data folder is full"), "{}", gateway.log());
     let chat = || gateway.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status;
     assert_eq!((chat(), chat()), (200, 200));
-    disk.make_room();
+    disk.free_space();
     wait_for("the records are booked", Duration::from_secs(5), || records(&gateway) == 2);
     wait_for("it is ready", Duration::from_secs(3), || readiness(&gateway).contains("ready"));
 }
@@ -124,7 +124,7 @@ fn gateway_started_on_a_full_disk_refuses_requests_until_there_is_space() {
         let doctor = Command::new(PROGRAM).env_clear().args(["doctor", "--quiet", "--data"]).arg(&folder).output().unwrap();
         let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
         assert!(doctor.status.code() == Some(1) && said.contains("FAIL  disk"), "{said}");
-        disk.make_room();
+        disk.free_space();
         let gateway = starting.join().unwrap();
         wait_for("it is ready", Duration::from_secs(3), || ready() == r#"{"status":"ready"}"#);
         assert_eq!(chat().status, 200);

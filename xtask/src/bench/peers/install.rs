@@ -98,7 +98,7 @@ fn install_portkey(home: &Path) -> Result<()> {
 
 /// The folder of a package, which is installed first unless this version is there.
 fn installed(name: &str, version: &str, install: fn(&Path) -> Result<()>) -> Result<PathBuf> {
-    let home = shell::workshop().join(name);
+    let home = shell::work_folder().join(name);
     let mark = home.join("installed-version");
     if fs::read_to_string(&mark).is_ok_and(|own| own == version) {
         return Ok(home);

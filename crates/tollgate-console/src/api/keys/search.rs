@@ -119,7 +119,7 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     Ok(rows::page(specs, context.limit(), |(row, _)| row.id.clone(), show))
 }
 
-/// The keys among which is searched, with their ends where these matter. Only conditions on what a key may do need its whole row.
+/// The keys to search, with their expiry if it is needed. Whole rows are read only if a condition or the order needs them.
 async fn candidates(context: &RequestContext, filter: RowFilter, sort: &str) -> Result<Vec<Found>, ApiError> {
     let query = &context.query;
     let needs_specs = ["group", "state", "expires_within_days"].into_iter().any(|name| query.has(name)) || sort == "expires";

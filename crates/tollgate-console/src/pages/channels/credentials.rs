@@ -62,7 +62,7 @@ pub(in crate::pages) fn refused(t: Locale, form: &FormData) -> Option<FormState>
     fault(t, form).map(|text| FormState::worded(form, FIELD, text))
 }
 
-/// Names of so many accounts: the given one, or for several of them that with the first free numbers after it.
+/// Names for this many accounts: the given name, or for several the name followed by the first free numbers.
 pub(super) fn names(given: &str, count: usize, taken: &HashSet<String>) -> Vec<String> {
     // The admin API refuses an empty name.
     if count < 2 || given.is_empty() {

@@ -164,8 +164,8 @@ async fn name_fault(request: &PageRequest, name: &str) -> Result<Option<ApiError
     Ok((!found.items.is_empty()).then(|| ApiError::conflict("already_exists", "A channel has this name.")))
 }
 
-/// Faults that the admin API looks for only when every value is possible by itself: an address that is not public without the permission
-/// for it, and a certificate without its key or the other way round. Pages name them together with the others.
+/// Faults that the admin API finds only if each value is valid by itself: an address that is not public without the permission for
+/// it, and a certificate without its key or the reverse. Pages show them together with the others.
 pub(super) fn connection_faults(form: &FormData, body: &Map<String, Value>, is_admin: bool) -> Vec<ApiError> {
     let is_permitted = is_admin && form.has("private_network");
     // Only admins see and change the permission: without it, an address that stays was checked before.

@@ -173,7 +173,7 @@ impl ChannelState {
         self.accounts.iter().find(|account| self.is_on() && account.status == "on" && !account.is_usable())
     }
 
-    /// Why not all accounts can be used. Of an account whose time is over, which the next request tries, that it is over.
+    /// Why not all accounts can be used. For an account whose wait is over, which the next request tries: that the wait is over.
     pub(crate) fn detail(&self, t: Locale) -> Option<String> {
         let account = self.trouble()?;
         let why = account.reason.as_deref().map(|why| reason(t, why))?;

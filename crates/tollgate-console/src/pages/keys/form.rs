@@ -55,7 +55,7 @@ const MAX_CHECKS: usize = 60;
 pub(super) struct Shape {
     /// Members can limit only sale prices, because only operators see costs.
     pub(super) is_operator: bool,
-    /// The names of groups are typed, in the order in which they are asked. Else they are chosen, see [`group_choice`].
+    /// The names of groups are typed, in the order in which they are tried. Else they are chosen, see [`group_choice`].
     pub(super) names_groups: bool,
 }
 
@@ -73,9 +73,9 @@ pub(super) struct KnownGroup {
     pub(super) about: Option<String>,
 }
 
-/// The groups of a new key, given with their labels, in the order in which they are asked; `None` if there are too many to choose from.
-/// Those that are chosen already, such as the groups of a key that is duplicated, come first in their order, also if the reader could not
-/// name them.
+/// The groups of a new key, given with their labels, in the order in which they are tried; `None` if there are too many to choose
+/// from. Those that are chosen already, such as the groups of a key that is duplicated, come first in their order, also if the
+/// reader could not name them.
 pub(super) fn group_choice(t: Locale, state: &FormState, known: &[KnownGroup]) -> Option<Control> {
     let sent: Vec<String> =
         if state.has(GROUP) { state.all(GROUP).map(str::to_owned).collect() } else { typed_groups(state.value("groups")) };

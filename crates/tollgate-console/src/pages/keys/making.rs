@@ -128,7 +128,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         match request.call(operations::MAKE_KEY, ApiCall { body: body.clone(), ..ApiCall::default() }).await {
             Ok(answer) => made.push(MadeKey::of(&read_answer(answer)?)),
             Err(error) if made.is_empty() => return refuse(&request, body, error).await,
-            // The keys that were made are shown whatever stopped the rest: their secrets are shown only this once.
+            // The keys that were made are shown even if the rest failed, because their secrets are shown only once.
             Err(error) => {
                 problem = Some(crate::pages::problem::say(request.t(), &error));
                 break;
@@ -183,7 +183,7 @@ fn choice(t: Locale, group: OwnGroup) -> form::KnownGroup {
 /// The form with every fault, those of the body included.
 async fn refuse(request: &PageRequest, body: Map<String, Value>, error: ApiError) -> Result<PageReply, PageFailure> {
     let own = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.clone()).unwrap_or_default();
-    // Names and members at fault are replaced by ones that are right: a name that no key has, and the reader.
+    // Names and members at fault are replaced by valid ones: a name that no key has, and the reader.
     let free = format!("key of {}", request.meta.id);
     let stand_ins = [("name", free.as_str()), ("member", own.as_str())];
     let call = ApiCall { body, ..ApiCall::default() };

@@ -129,7 +129,7 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
 /// A request on a kept connection is sent at once; less is not worth a place in the legend.
 const SHOWN_FROM_US: u64 = 1_000;
 
-/// How long each part of an attempt took, as far as it came. The time to the first byte includes that of the connection.
+/// Durations of the phases of an attempt that it reached. The time to the first byte includes that of the connection.
 fn phases(t: Locale, attempt: &AttemptObject, gap: u64) -> Vec<(&'static str, &'static str, String)> {
     let streamed = attempt.first_byte_us.and_then(|first| attempt.duration_us.checked_sub(first));
     let known = [

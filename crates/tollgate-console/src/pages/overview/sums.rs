@@ -174,7 +174,7 @@ fn call(period: &Period, pairs: &[(&str, &str)]) -> ApiCall {
     get(&query)
 }
 
-/// The word of the grouping by time of which the bars of a period consist, and its length in microseconds.
+/// The grouping by time for the bars of a period, and the length of a bar in microseconds.
 pub(in crate::pages) fn step(period: &Period) -> (&'static str, i64) {
     let by = period.axis().grouping();
     if by == SummaryBy::Day {

@@ -2,7 +2,7 @@
 //! to the journal and from there to the database, to the log, to the metrics, and to the export of spans.
 //!
 //! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
-//! dropped because the caller left or the task died.
+//! dropped because the caller left or the task panicked.
 
 mod attempts;
 mod contents;

@@ -1,6 +1,6 @@
 //! Targets and header fields of upstream requests, kept because requests of one account for one model have the same ones.
 //!
-//! Bound: 16 of a channel and core. They end with the channel's row, so that a replaced credential is not kept.
+//! Bound: 16 of a channel and core. They are dropped with the channel's row, so that a replaced credential is not kept.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

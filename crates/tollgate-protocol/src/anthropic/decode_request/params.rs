@@ -40,7 +40,7 @@ pub(super) fn params(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
         request.refuse(tier.path);
     }
     request.refuse_given(fields.text("speed")?.filter(|speed| speed.value != "standard"));
-    // The thread holds the conversation before this message. Without it the model would answer something else.
+    // The thread holds the conversation before this message. Without it the model would give another answer.
     if let Some(thread) = fields.take("thread") {
         request.refuse_part(thread.path);
     }

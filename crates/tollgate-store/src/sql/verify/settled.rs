@@ -1,6 +1,6 @@
-//! The prices of the records of each batch and member, which are one entry of the ledger. Records are added in order of arrival, and
-//! the ledger is read up to the same time: an entry says when the last of its records arrived, so that sums of batches are kept only
-//! until then.
+//! The prices of the records of each batch and member, which are one entry of the ledger. Records are added in order of arrival,
+//! and the ledger is read up to the same time: an entry has the arrival time of its last record, so that sums of batches are kept
+//! only until then.
 
 use std::collections::HashMap;
 

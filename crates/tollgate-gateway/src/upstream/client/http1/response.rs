@@ -47,8 +47,8 @@ pub(super) struct HeadScanner {
 }
 
 impl HeadScanner {
-    /// Takes a whole head from `received`; `None` if there is no whole one yet. What cannot become a response is refused as soon as
-    /// its first bytes are there.
+    /// Takes a whole head from `received`; `None` if there is no whole one yet. Bytes that no response begins with are refused as
+    /// soon as they are received.
     pub(super) fn take_head(&mut self, received: &mut BytesMut) -> Result<Option<ParsedHead>, InvalidHead> {
         if received.is_empty() {
             return Ok(None);
@@ -117,14 +117,15 @@ fn parse(bytes: &Bytes) -> Result<ParsedHead, InvalidHead> {
     Ok(ParsedHead { head: ResponseHead { status, headers }, body, keeps_alive })
 }
 
-/// What the fields of a head say of the body and the connection, noted while they are read: looking each name up afterwards costs more.
+/// The framing and the reuse of the connection as the fields of a head state them, collected while they are parsed: looking each
+/// name up afterwards costs more.
 #[derive(Clone, Copy, Debug)]
 struct FramingFields {
     minor_version: u8,
     /// Whether the last transfer coding is `chunked`; `None` without one.
     chunked: Option<bool>,
     length: ContentLength,
-    /// Whether the connection may be used again as far as the version and `Connection` say.
+    /// Whether version and `Connection` permit another request on the connection.
     keeps_alive: bool,
     closes: bool,
 }
