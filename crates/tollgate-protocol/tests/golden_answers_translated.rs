@@ -137,7 +137,7 @@ fn context(case: &Value) -> ReplyContext {
     let facts = &case["ctx"];
     let flag = |name: &str| facts[name].as_bool();
     let include_thoughts = flag("include_thoughts").unwrap_or(false);
-    // Models with `thinking_display` send blocks without text where the caller does not want thoughts.
+    // Models with `thinking_display` send blocks without text where the caller did not request thoughts.
     let omitted = matches!(facts["profile"].as_str(), Some("claude-adaptive" | "claude-always"));
     let name_map = facts["name_map"].as_object().into_iter().flatten();
     ReplyContext {

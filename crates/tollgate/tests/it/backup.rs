@@ -1,4 +1,4 @@
-//! Backups of a running gateway, their restoration, and copies that are none.
+//! Backups of a running gateway, their restoration, and copies that are no backups.
 
 use std::{
     path::Path,

@@ -213,7 +213,7 @@ fn replay_reports_effects_of_a_changed_file_and_writes_nothing() {
     let text = out(&gateway.run(&["replay", &file]));
     assert!(text.contains("5 requests replayed, 5 of them change their target"), "{text}");
     assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "nothing was written");
-    // A changed weight among many accounts moves only the conversations it has to; here none.
+    // A changed weight among many accounts moves only the conversations that it affects; here none.
     let many = |weight: &str| {
         let accounts =
             (0..8).map(|n| format!("[[channel.account]]\nname = \"more-{n}\"\ncredential = \"c\"\n")).collect::<String>();

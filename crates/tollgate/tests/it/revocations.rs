@@ -224,7 +224,7 @@ fn streams_of_a_reenabled_key_continue() {
     let models = Request::get("/v1/models").bearer(&secret);
     wait_for("the enabled key", Duration::from_secs(3), || gateway.send(&models).status == 200);
     let stream = OpenStream::start(&gateway, &secret);
-    // Ends the streams of another key, which makes every stream look whether it has to end.
+    // Ends the streams of another key, which makes every stream check whether it has to end.
     let other = create_key(&gateway, "other");
     let ended = OpenStream::start(&gateway, &other);
     done(&gateway, &["key", "set", "other", "status=disabled"]);

@@ -1,4 +1,4 @@
-//! What members are told about their own budgets and balances: on their pages, and by mail.
+//! Notices to members about their own budgets and balances, on their pages and by mail.
 
 use serde_json::{Value, json};
 use tollgate_testkit::{MailServer, MailServerMode, Request, wait_for};

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-/// The paths, and whether the corpus of chat's own members is sent to them: counting does not look at options.
+/// The paths, and whether the corpus of chat's own members is sent to them: token counts ignore options.
 const PATHS: [(&str, bool); 2] = [("/v1/messages", true), ("/v1/messages/count_tokens", false)];
 
 /// Types of errors in this protocol.
