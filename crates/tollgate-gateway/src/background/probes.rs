@@ -207,8 +207,8 @@ impl Probes {
     }
 }
 
-/// The last passed test of each unavailable account, by the clock of the process that recorded it, when its rest was first
-/// seen. A test that is recorded later ends the rest whatever that clock shows.
+/// The last passed test of each unavailable account, by the clock of the process that recorded it, when its rest was first seen. A
+/// test that is recorded later ends the rest, regardless of that clock.
 #[derive(Debug, Default)]
 struct PassedTests(HashMap<AccountId, Option<Timestamp>>);
 

@@ -69,7 +69,7 @@ pub(crate) fn thinking_setting(request: &Request) -> ThinkingSetting<'_> {
     if thinking.adaptive.is_some() { ThinkingSetting::Auto } else { ThinkingSetting::Unspecified }
 }
 
-/// True when the caller wants thoughts in the answer: requested explicitly, or implied by an effort (chat callers).
+/// True when thoughts belong in the answer: requested explicitly, or implied by an effort (chat callers).
 pub(crate) fn shows_thoughts(request: &Request) -> bool {
     let thinking = &request.params.thinking;
     let implied = || request.origin == Protocol::OpenAi && thinking.effort.as_ref().is_some_and(|effort| effort.value != "none");

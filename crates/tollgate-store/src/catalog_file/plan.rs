@@ -104,7 +104,7 @@ struct Planner<'a> {
     /// Revocations of keys come first: later changes may reuse their names and secrets.
     first: Vec<Change>,
     puts: Vec<Change>,
-    /// Removals, after all references to the rows are gone.
+    /// Removals, after all references to the rows are removed.
     last: Vec<Change>,
     lines: Vec<PlanLine>,
     errors: Vec<FileError>,

@@ -135,7 +135,7 @@ impl FairSemaphore {
             }
         }
         for (permit, waiter) in granted {
-            // If the receiver is gone, the permit is dropped and thereby released.
+            // If the receiver is dropped, so is the permit, which releases it.
             let _ = waiter.send(permit);
         }
     }

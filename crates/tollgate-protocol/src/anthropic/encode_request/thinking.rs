@@ -151,7 +151,7 @@ fn report_budget(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, bud
     }
 }
 
-/// Reports a request for thoughts without a depth: the model may return thoughts anyway.
+/// Reports a request for thoughts without a depth: the model may still return thoughts.
 fn report_include(out: &mut EncodeContext<'_>) {
     let include = out.request.params.thinking.include.as_ref();
     if let Some(include) = include.filter(|include| include.value && out.request.origin != Protocol::Anthropic) {

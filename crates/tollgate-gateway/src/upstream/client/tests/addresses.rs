@@ -1,4 +1,4 @@
-//! The addresses that may be connected to: private networks, the lists of the settings, and names that resolve anew.
+//! The addresses that may be connected to: private networks, the lists of the settings, and names that are resolved again.
 
 use tollgate_core::{AddressLists, UnlistedAddress};
 

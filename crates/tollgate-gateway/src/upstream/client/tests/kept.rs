@@ -7,8 +7,8 @@ use std::{
 
 use super::*;
 
-/// An upstream that answers the first request of each connection, and does `then` with the second one's connection while
-/// the number of such connections (from 0) is below `stale`; the others go on answering. Counts the requests it read whole.
+/// An upstream that answers the first request of each connection, and does `then` with the second one's connection while the number
+/// of such connections (from 0) is below `stale`; the others continue to answer. Counts the requests it read whole.
 async fn tiring<F, D>(stale: usize, then: F) -> (RawUpstream, Arc<AtomicUsize>)
 where
     F: Fn(tokio::net::TcpStream) -> D + Clone + Send + 'static,

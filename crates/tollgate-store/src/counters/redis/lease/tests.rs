@@ -299,7 +299,7 @@ impl World {
         (it.registration, it.is_unsure) = (self.redis.reserved.len() - 1, false);
     }
 
-    /// The most that can be spent in the end.
+    /// The most that can be spent by the end.
     fn worst(&self) -> i64 {
         let of = |it: &Node| it.open.iter().map(|(amount, _)| amount).sum::<i64>() + it.pending.1;
         self.redis.spent + self.nodes.iter().map(of).sum::<i64>()
