@@ -41,6 +41,7 @@ const MAX_EVENT_STREAMS: usize = 16;
 /// Backups that are downloaded at once.
 const MAX_DOWNLOADS: usize = 2;
 
+/// The kinds of jobs; each is the work of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobKind {
     Doctor,
@@ -133,6 +134,7 @@ impl JobRequest {
     }
 }
 
+/// The catalog file to replay under, and the records to replay.
 #[derive(Debug)]
 pub struct ReplayRequest {
     pub file: CatalogFile,
@@ -163,6 +165,7 @@ pub enum JobFailure {
     Failed(JobError),
 }
 
+/// Why a job failed.
 #[derive(Clone, Debug)]
 pub struct JobError {
     /// Exit code of the command that fails like this.

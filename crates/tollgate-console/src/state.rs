@@ -43,6 +43,7 @@ pub(crate) struct ConsoleState {
     pub(crate) follower_shares: Shares<MemberId>,
 }
 
+/// Facts about a request that its connection states.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestMeta {
     pub id: RequestId,

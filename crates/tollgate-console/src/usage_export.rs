@@ -14,6 +14,7 @@ use crate::{usage_columns::ExportView, usage_format, usage_parquet::ParquetFile}
 /// Records in a page of an export.
 const PAGE_SIZE: u32 = 1_000;
 
+/// The file format of an export of usage records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// With the names of the columns in the first line.

@@ -42,12 +42,14 @@ pub enum Subject {
     Gateway,
 }
 
+/// A rule that bounds the use of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     pub subject: Subject,
     pub rule: LimitRule,
 }
 
+/// Requests and tokens are per minute; concurrency is requests in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitRule {
     Requests(u64),
@@ -86,6 +88,7 @@ pub struct Reservation {
     worst_case: WorstCaseCost,
 }
 
+/// Input of [`reservation_for`]. `at` is the arrival of the request, which decides the periods of budgets.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmitInput<'a> {
     pub id: RequestId,
@@ -149,6 +152,7 @@ pub struct RateExceeded {
     pub rate_statuses: RateStatuses,
 }
 
+/// The result of a reservation: the state of the rates, for the headers of the answer, and the output limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationReceipt {
     pub rate_statuses: RateStatuses,

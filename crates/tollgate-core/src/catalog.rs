@@ -264,6 +264,7 @@ pub struct Limits {
     pub concurrency: u32,
 }
 
+/// A limit on the money of a subject within a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     pub amount: NanoUsd,
@@ -271,6 +272,7 @@ pub struct Budget {
     pub action: BudgetAction,
 }
 
+/// The period of a budget; days and months are those of UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {
@@ -279,6 +281,7 @@ pub enum Window {
     Total,
 }
 
+/// What happens when a budget is spent: requests are refused (E32, E33), or an alert is raised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetAction {
@@ -319,6 +322,7 @@ pub enum PriceLimitMode {
     MinMargin(i64),
 }
 
+/// The price that a bound of a price limit is compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PriceLimitOn {

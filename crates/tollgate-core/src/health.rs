@@ -86,6 +86,7 @@ pub enum HealthState {
     },
 }
 
+/// The failure after which an account cools. A cooling always has an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoolingReason {
@@ -102,6 +103,7 @@ pub enum CoolingReason {
     PausingStatus,
 }
 
+/// The answer after which an account rests, until the named time or until a test passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RestingReason {
@@ -168,6 +170,7 @@ pub enum LatencySample {
     WholeAnswer(u64),
 }
 
+/// Whether an account may serve a request at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     Usable,

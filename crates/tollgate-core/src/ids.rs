@@ -63,6 +63,7 @@ fn decode_digits(text: &str) -> Option<u128> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdHasher(u64);
 
+/// Builds [`IdHasher`]s for maps whose keys are ids.
 pub type IdHash = BuildHasherDefault<IdHasher>;
 
 /// A hash for names, which callers may choose: seeded at random in each process.

@@ -143,6 +143,7 @@ pub struct PriceTier {
 #[serde(transparent)]
 pub struct PriceSchedule(pub Vec<ScheduledPrice>);
 
+/// An entry of a price schedule: the price from a time on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledPrice {
     /// Start; `None`: always.

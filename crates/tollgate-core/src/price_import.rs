@@ -69,6 +69,7 @@ pub enum ImportState {
     Skipped(String),
 }
 
+/// Why an import leaves a price unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptReason {
     SetByHand,

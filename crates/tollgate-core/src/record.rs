@@ -164,6 +164,7 @@ impl UsageRecord {
     }
 }
 
+/// How a request ended, as its usage record states it. The numbers are part of the journal's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
 #[cbor(index_only)]
@@ -245,6 +246,7 @@ const fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
 
+/// The origin of the token counts of a record. The numbers are part of the journal's format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "lowercase")]
 #[cbor(index_only)]
@@ -346,6 +348,7 @@ pub struct AttemptRecord {
     pub sent_us: Option<u64>,
 }
 
+/// How an attempt ended. The numbers are part of the journal's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
 #[cbor(index_only)]

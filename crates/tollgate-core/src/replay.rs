@@ -29,6 +29,7 @@ pub struct Replay<'a> {
     report: ReplayReport,
 }
 
+/// The comparison of recorded requests under two catalogs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
     pub replayed: u64,
@@ -46,6 +47,7 @@ pub struct ReplayReport {
     pub channels: BTreeMap<ReplayChannel, ReplayShare>,
 }
 
+/// Sums over the requests under one catalog; money in nano-USD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayTotals {
     pub served: u64,
@@ -67,12 +69,14 @@ pub struct ReplayMove {
     pub to: String,
 }
 
+/// A model and the channel that served it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplayChannel {
     pub model: String,
     pub channel: String,
 }
 
+/// The requests of a [`ReplayChannel`] and their cost under both catalogs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayShare {
     /// Requests under the current catalog.

@@ -129,6 +129,7 @@ pub enum CapacityLoad {
     },
 }
 
+/// Whether the blocking budgets of a channel permit another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelBudget {
     Left,
@@ -150,6 +151,7 @@ pub struct Plan<'c> {
     pub excluded: Vec<ExcludedCandidate<'c>>,
 }
 
+/// An account that a request may be sent to, with all that the attempt needs of the catalog.
 #[derive(Clone, Debug)]
 pub struct PlannedAttempt {
     pub channel: Arc<Channel>,

@@ -89,6 +89,7 @@ pub struct RequestFacts {
     pub tags: Tags,
 }
 
+/// The facts about an attempt from which its entry in the usage record is computed.
 #[derive(Clone, Debug)]
 pub struct AttemptFacts {
     pub planned: Arc<PlannedAttempt>,

@@ -29,6 +29,7 @@ pub struct SimulatedRequest {
     pub limit: Option<PriceLimit>,
 }
 
+/// The caller of a simulated request.
 #[derive(Clone, Debug)]
 pub enum SimulatedCaller {
     Key(Arc<Key>),

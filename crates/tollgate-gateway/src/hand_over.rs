@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 use tollgate_core::UsageRecord;
 
+/// The phase of an upgrade in the process that is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandOverPhase {
     #[default]
@@ -34,6 +35,7 @@ pub struct MovedConnection {
     pub first: Bytes,
 }
 
+/// The state of an upgrade in this process. Connections and the usage writer follow its phase.
 #[derive(Debug, Default)]
 pub struct HandOver {
     phase: watch::Sender<HandOverPhase>,

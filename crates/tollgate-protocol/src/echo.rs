@@ -26,6 +26,7 @@ pub struct EchoCall<'a> {
     pub now: i64,
 }
 
+/// The answer of the echo upstream, in the caller's protocol.
 #[derive(Clone, Debug)]
 pub struct EchoAnswer {
     /// HTTP status: 200, or 400 and 404 with an error body.
@@ -35,6 +36,7 @@ pub struct EchoAnswer {
     pub usage: Usage,
 }
 
+/// The body of an [`EchoAnswer`].
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one per request, moved once")]
 pub enum EchoBody {

@@ -21,6 +21,7 @@ const CREATED: i64 = 0;
 /// Prefix of a page token before encoding; detects foreign texts.
 const TOKEN_MARK: &str = "m1:";
 
+/// A model as the lists of all protocols show it; each takes the fields that its form has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedModel {
     pub name: String,
@@ -87,6 +88,7 @@ pub(crate) const ANTHROPIC: ListFormat = ListFormat {
     model: anthropic_model,
 };
 
+/// A page of a sorted list of models; `more`: further models follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPage<'a> {
     pub models: &'a [ListedModel],

@@ -23,6 +23,7 @@ pub struct ParameterEdit {
     pub change: ParameterChange,
 }
 
+/// The effect of an edit on its parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParameterChange {

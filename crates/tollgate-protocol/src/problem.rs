@@ -18,6 +18,7 @@ pub struct Problem {
     pub stop: bool,
 }
 
+/// `type`, `code` and `param` of OpenAI's error object (OpenAI API reference, "Error codes").
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenAiErrorFields {
     pub kind: String,
@@ -25,6 +26,7 @@ pub struct OpenAiErrorFields {
     pub param: Option<String>,
 }
 
+/// Status and details of Google's error object (google.rpc `Status`, <https://cloud.google.com/apis/design/errors>).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GeminiErrorFields {
     /// Canonical name, such as `INVALID_ARGUMENT`.
@@ -52,6 +54,7 @@ pub struct AnthropicErrorFields {
     pub details: Option<String>,
 }
 
+/// An entry of google.rpc `QuotaFailure.violations`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaViolation {
     /// The limited entity, such as `key` or `group`.
@@ -59,6 +62,7 @@ pub struct QuotaViolation {
     pub description: String,
 }
 
+/// The time at which an exhausted quota renews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaWindow {
     /// At midnight in Pacific time, when Google's daily quotas reset.

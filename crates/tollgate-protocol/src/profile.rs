@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 pub use defaults::effective_profile;
 
+/// The kind of control over thinking that a model has, with the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {

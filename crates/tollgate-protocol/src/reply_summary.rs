@@ -62,6 +62,7 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// Why an answer ended, in the terms of all protocols. The numbers are part of the journal's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
 #[cbor(index_only)]
@@ -142,6 +143,7 @@ impl ReplySummary {
 /// The Gemini finish reason that sets [`ReplySummary::account_refused`].
 pub(crate) const ACCOUNT_LIMITED: &str = "PUP_LIMITED_DISABLED";
 
+/// A complete answer for the caller, with the figures of its usage record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedReply {
     pub body: Bytes,
@@ -159,6 +161,7 @@ pub enum InvalidReply {
     Problem(Box<UpstreamProblem>),
 }
 
+/// Why a streamed answer cannot be continued.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// An event that the protocol does not allow, or larger than the limit.

@@ -24,6 +24,7 @@ pub(crate) const END: &[u8] = b"\n\n";
 const BOM: &[u8] = "\u{feff}".as_bytes();
 const TOO_LARGE: StreamError = StreamError::Malformed("an event larger than the limit");
 
+/// An event of a stream, as slices of the chunk or of the parser's buffer.
 #[derive(Debug)]
 pub struct SseEvent<'a> {
     /// Last `event:` line; empty if there is none.
@@ -89,6 +90,7 @@ struct Building {
     non_canonical: bool,
 }
 
+/// Parses an event stream from chunks of any size. Keeps at most one event, up to a limit in bytes.
 #[derive(Debug)]
 pub struct SseParser {
     limit: usize,

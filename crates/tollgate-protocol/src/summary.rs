@@ -211,6 +211,7 @@ pub struct Malformed {
     pub violations: Vec<FieldViolation>,
 }
 
+/// The kind of fault in a request body, with the error ids of docs/errors.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MalformedKind {
     /// E18: not JSON, not an object, nested too deep, trailing bytes, or a duplicate member.
@@ -223,6 +224,7 @@ pub enum MalformedKind {
     InvalidValue,
 }
 
+/// A faulty field of a request body, as google.rpc `BadRequest` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
     pub field: FieldPath,

@@ -27,6 +27,7 @@ pub const PLAYGROUND_KEY_NAME: &str = "console-playground";
 /// Maximum number of destinations.
 pub const MAX_ALERT_DESTINATIONS: usize = 100;
 
+/// Stores alerts, their messages and the claims of nodes on them.
 #[async_trait]
 pub trait AlertStore: Send + Sync + fmt::Debug {
     /// Claims the evaluation of the rules that do not concern a single node, and returns whether `node` now evaluates them. Another
@@ -108,12 +109,14 @@ pub struct AlertMessage {
     pub fault: String,
 }
 
+/// The event that a message reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     Raised,
     Ended,
 }
 
+/// The delivery of a message; a failed one is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageState {
     Waiting,
@@ -170,6 +173,7 @@ pub enum MessageResult {
     Failed(String),
 }
 
+/// Selects alerts, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlertFilter {
     /// Only open alerts (`true`), or only ended ones (`false`).

@@ -47,6 +47,7 @@ const LOCK_GRACE_MS: i64 = 60_000;
 const MAX_PAGES: usize = 50;
 const KEY_BYTES: u64 = 40 << 20;
 
+/// Whether the database of a cached store answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseStatus {
     Available,

@@ -25,6 +25,7 @@ pub struct CatalogRows {
     pub(crate) hasher: KeyHasher,
 }
 
+/// A row of the catalog with its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedRow<T> {
     /// Id with its prefix.
@@ -33,6 +34,7 @@ pub struct OwnedRow<T> {
     pub spec: T,
 }
 
+/// A channel with its secrets in clear text, its owner and its accounts. `Debug` does not show the secrets.
 #[derive(Clone, Debug)]
 pub struct ChannelRow {
     /// Id with its prefix.
@@ -44,6 +46,7 @@ pub struct ChannelRow {
     pub accounts: Vec<AccountRow>,
 }
 
+/// An account of a [`ChannelRow`].
 #[derive(Clone, Debug)]
 pub struct AccountRow {
     /// Id with its prefix.

@@ -111,6 +111,7 @@ impl ContentAction {
     }
 }
 
+/// The action on a job that the audit log records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobAction {
     Start,
@@ -239,6 +240,7 @@ impl ChangeOrigin {
     }
 }
 
+/// The kinds of rows that the admin API lists and changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowKind {

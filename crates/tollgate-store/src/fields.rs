@@ -53,6 +53,7 @@ pub trait Row: Sized + 'static {
     }
 }
 
+/// An entry of a row's table: the description of a field and its conversions.
 pub struct Field<R: 'static> {
     /// Its description.
     pub shape: FieldShape,

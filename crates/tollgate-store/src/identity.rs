@@ -114,6 +114,7 @@ pub struct Session {
     pub spec: SessionSpec,
 }
 
+/// The stored facts about a session besides its ids and times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionSpec {
     pub method: SignInMethod,
@@ -181,6 +182,7 @@ pub struct Invite {
     pub spec: InviteSpec,
 }
 
+/// The stored facts about an invite besides its id and its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InviteSpec {
     pub role: Role,
@@ -191,6 +193,7 @@ pub struct InviteSpec {
     pub state: InviteState,
 }
 
+/// Whether an invite can still be accepted. Expiry is separate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InviteState {

@@ -49,6 +49,7 @@ pub use writer::JournalWriter;
 /// Buffered entries written per acquisition of a shard's writer lock.
 const PENDING_BATCH: usize = 64;
 
+/// Folder, limits and flushing of a journal.
 #[derive(Clone, Debug)]
 pub struct JournalOptions {
     pub dir: PathBuf,
@@ -71,6 +72,7 @@ impl JournalOptions {
     }
 }
 
+/// The result of opening a journal: what the last process left.
 #[derive(Debug)]
 pub struct RecoveryReport {
     /// The records to book: complete ones, and those that recovery has just ended.

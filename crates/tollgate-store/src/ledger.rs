@@ -9,6 +9,7 @@ use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, RequestId, SpendTotals, S
 
 use crate::{PostingRefused, StoreError, VerifyReport, WorkControl};
 
+/// Stores ledger entries, balances and spending.
 #[async_trait]
 pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// Posts a top-up or an adjustment. A posting with a known idempotency key changes nothing and returns the existing entry.
@@ -100,6 +101,7 @@ pub struct CoveredRequests {
     pub last: Timestamp,
 }
 
+/// The origin of a ledger entry: a posting, or the settlement of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LedgerKind {
     TopUp,
@@ -121,6 +123,7 @@ impl LedgerKind {
     }
 }
 
+/// A change of a member's balance by an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posting {
     pub member: MemberId,
@@ -136,6 +139,7 @@ pub struct Posting {
     pub address: Option<IpAddr>,
 }
 
+/// The kind of a [`Posting`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PostingKind {
     TopUp,
@@ -151,6 +155,7 @@ impl From<PostingKind> for LedgerKind {
     }
 }
 
+/// The result of a posting; `repeated`: the entry existed already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostingReceipt {
     /// The new entry, or the existing one of the same idempotency key.
@@ -158,6 +163,7 @@ pub struct PostingReceipt {
     pub repeated: bool,
 }
 
+/// Selects ledger entries, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerFilter {
     pub member: Option<MemberId>,
@@ -186,6 +192,7 @@ impl LedgerFilter {
     }
 }
 
+/// The balance of a member, in nano-USD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance {
     pub member: MemberId,

@@ -139,6 +139,7 @@ pub use usage::{
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
 pub use work::{WorkControl, WorkProgress};
 
+/// Stores the catalog and its revision.
 #[async_trait]
 pub trait CatalogStore: Send + Sync + fmt::Debug {
     /// The whole catalog as one snapshot, with credentials in clear text.

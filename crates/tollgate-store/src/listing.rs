@@ -57,6 +57,7 @@ impl ObjectScope {
     }
 }
 
+/// Reads rows and the audit log page by page.
 #[async_trait]
 pub trait ListingStore: Send + Sync + fmt::Debug {
     /// Rows ordered by id, which is the order of their creation.
@@ -126,6 +127,7 @@ pub struct KeyEntry {
     pub created_at: Timestamp,
 }
 
+/// Selects rows of a kind, in the order of their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFilter {
     pub kind: RowKind,
@@ -178,6 +180,7 @@ impl RowSearch {
     }
 }
 
+/// Selects events of the audit log, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     pub kind: Option<AuditKind>,
@@ -296,6 +299,7 @@ impl StoredRow {
     }
 }
 
+/// An admin key that was looked up by its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminKey {
     pub id: AdminKeyId,

@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::{MasterKeySource, RandomSource, StoreError};
 
+/// Options of [`open`](crate::open).
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     pub url: StoreUrl,
@@ -20,6 +21,7 @@ pub struct OpenOptions {
     pub without_database: Option<Duration>,
 }
 
+/// The purpose that a store is opened for, which decides the locks that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessMode {
     /// Serving alone: one process per data folder and per PostgreSQL database.
@@ -30,6 +32,7 @@ pub enum AccessMode {
     Command,
 }
 
+/// The address of a database. `Debug` does not show a password.
 #[derive(Clone)]
 pub enum StoreUrl {
     /// `sqlite:<path>`.

@@ -27,6 +27,7 @@ impl Passkey {
     }
 }
 
+/// The stored facts about a passkey besides its ids and its member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PasskeySpec {
     /// The member's name for it.

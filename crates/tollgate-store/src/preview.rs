@@ -27,6 +27,7 @@ pub struct Preview {
     pub lines: Vec<PlanLine>,
 }
 
+/// Why a change cannot be previewed.
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
     #[error("the file conflicts with the catalog")]

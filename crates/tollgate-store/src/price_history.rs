@@ -50,6 +50,7 @@ pub struct ImportedPrice {
     pub at: Timestamp,
 }
 
+/// Selects changes of the prices of a model, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceHistoryFilter {
     pub model: String,

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+/// A source of random bytes. Cheap to clone.
 #[derive(Clone)]
 pub struct RandomSource(Arc<FillFn>);
 

@@ -67,6 +67,7 @@ pub struct OfferTraffic {
     pub first_content: Option<Percentiles>,
 }
 
+/// Results of the requests for an offer in a bucket of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfferBucket {
     /// Its beginning.
@@ -113,6 +114,7 @@ pub struct OfferChange {
     pub what: OfferChangeKind,
 }
 
+/// What changed about an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfferChangeKind {
     /// Lists of the group begin to show this model.
@@ -124,6 +126,7 @@ pub enum OfferChangeKind {
     Multiplier { model: Option<String>, before: Multiplier, after: Multiplier },
 }
 
+/// When a group began to offer a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedSince {
     pub group: GroupId,

@@ -13,6 +13,7 @@ use crate::{
     rollup::{Histogram, RequestTimes},
 };
 
+/// Selects usage records. All conditions that are set must be met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageFilter {
     pub key: Option<KeyId>,
@@ -162,6 +163,7 @@ impl UsageFilter {
     }
 }
 
+/// The order of usage records, by arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SortOrder {
     #[default]
@@ -174,6 +176,7 @@ pub enum SortOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsageCursor(pub RequestId);
 
+/// A page of items with the cursor of the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
     pub items: Vec<T>,
@@ -341,6 +344,7 @@ pub struct Summary {
     pub groups: usize,
 }
 
+/// Sums over the records of a group. Money in nano-USD, times in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SummaryRow {
     /// Values of the first and of the second grouping; empty for records without one.

@@ -7,6 +7,7 @@ use tollgate_core::{NanoUsd, Timestamp};
 /// Mismatches listed in a report; further ones are counted.
 pub(crate) const MAX_DIFFERENCES: usize = 100;
 
+/// The result of a consistency check, with the number of rows that were checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     pub members: u64,
@@ -48,6 +49,7 @@ impl VerifyReport {
     }
 }
 
+/// A violation of a [`ConsistencyRule`]; `what` names the member, entry or record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     pub rule: ConsistencyRule,
@@ -57,6 +59,7 @@ pub struct Mismatch {
     pub found: i64,
 }
 
+/// A rule that usage records, sums and ledger must meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConsistencyRule {
     /// A member's balance is the sum of the member's ledger entries.

@@ -8,6 +8,7 @@ use tollgate_protocol::{ParameterEdit, Profile, Protocol};
 use super::{Budget, Owner};
 use crate::{AccountId, ChannelId, Multiplier, PriceSchedule, Secret};
 
+/// The company or server behind a channel. It decides the defaults of base URL, protocol and model profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {

@@ -100,6 +100,7 @@ impl Key {
     }
 }
 
+/// Whether a service key may be used. Expiry is separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyStatus {
@@ -145,6 +146,7 @@ impl Member {
     }
 }
 
+/// The permissions of a member, the widest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -156,6 +158,7 @@ pub enum Role {
     Member,
 }
 
+/// Whether the keys and the login of a member may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberStatus {
@@ -164,6 +167,7 @@ pub enum MemberStatus {
     Suspended,
 }
 
+/// Whether a member's requests are limited by the balance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Billing {

@@ -25,6 +25,7 @@ pub enum ImpairedState {
     Unavailable,
 }
 
+/// Why an account or a channel could not be used, as the history of health states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HealthReason {
     /// The channel or the account is switched off.

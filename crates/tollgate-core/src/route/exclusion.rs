@@ -10,6 +10,7 @@ use crate::{
     UnpricedExtra,
 };
 
+/// An account, or a whole channel, that a request cannot use, with the reason.
 #[derive(Clone, Debug)]
 pub struct ExcludedCandidate<'c> {
     pub channel: &'c Channel,
@@ -20,6 +21,7 @@ pub struct ExcludedCandidate<'c> {
     pub(super) offer_index: u32,
 }
 
+/// Why a candidate cannot serve a request. The codes are listed in docs/routing.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exclusion {
     /// The channel has no account.
@@ -96,6 +98,7 @@ pub struct PriceFigures {
     pub price: i64,
 }
 
+/// The owner of a price limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitLevel {
     Group,
@@ -103,6 +106,7 @@ pub enum LimitLevel {
     Request,
 }
 
+/// The kind of token whose price exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceKind {
     Input,

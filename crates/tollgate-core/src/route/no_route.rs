@@ -29,6 +29,7 @@ pub enum NoRouteCause {
     NoneConfigured,
 }
 
+/// The result of routing when no account can serve a request: every candidate with its reason.
 #[derive(Clone, Debug)]
 pub struct NoRoute<'c> {
     pub excluded: Vec<ExcludedCandidate<'c>>,

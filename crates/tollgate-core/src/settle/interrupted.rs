@@ -85,6 +85,7 @@ pub struct AttemptStart<'a> {
     pub tags: Cow<'a, Tags>,
 }
 
+/// An attempt in the journal's `begin` entry. The numbers are part of the journal's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct StartedAttempt<'a> {
     #[n(0)]

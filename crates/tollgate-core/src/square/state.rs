@@ -28,6 +28,7 @@ impl AccountStanding {
     }
 }
 
+/// The share of an offer's accounts that can be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OfferCondition {
     /// More than half of the accounts can be used.

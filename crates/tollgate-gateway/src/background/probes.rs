@@ -45,6 +45,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of an answer that are read.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
+/// The background task that probes accounts.
 #[derive(Debug)]
 pub struct Probes {
     pub shared: Arc<Shared>,

@@ -64,6 +64,7 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a shutdown keeps trying to reach the database; the journal keeps the remaining records.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
+/// The background task that books usage records.
 #[derive(Debug)]
 pub struct UsageWriter {
     queue: mpsc::Receiver<QueuedRecord>,

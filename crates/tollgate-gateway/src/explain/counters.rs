@@ -6,6 +6,7 @@ use tollgate_store::CounterSnapshot;
 
 use crate::state::{runtime_state::RuntimeState, shared::Shared};
 
+/// The origin of a subject's usage, the most current first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterSource {
@@ -20,6 +21,7 @@ pub enum CounterSource {
     Database,
 }
 
+/// The usage of a subject, and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubjectCounters {
     pub subject: Subject,

@@ -6,6 +6,7 @@ use tollgate_protocol::Protocol;
 
 use crate::refusal::Refusal;
 
+/// The refusal that a request would get, in the form of `explain`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedRefusal {
     pub error: &'static str,

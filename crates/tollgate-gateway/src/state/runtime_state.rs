@@ -46,6 +46,7 @@ pub struct RuntimeState {
     pub counts_more: bool,
 }
 
+/// The usage of a subject, as another process reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectUsage {
     pub subject: Subject,
@@ -61,6 +62,7 @@ pub struct LearnedFields {
     pub fields: UnsupportedFields,
 }
 
+/// The usage of an account's limits, as another process reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountUsageEntry {
     pub account: AccountId,

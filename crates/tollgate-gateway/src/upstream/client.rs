@@ -66,6 +66,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(15);
 /// Longest time for all name resolutions of one sweep.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 
+/// The HTTP client of one core, with a connection pool for each channel.
 pub struct Client {
     hosts: Arc<Mutex<HashMap<ChannelId, Entry, IdHash>>>,
     trust: Arc<Trust>,

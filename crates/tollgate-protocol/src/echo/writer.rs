@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{EchoCall, EchoReply};
 use crate::{FinishReason, Protocol, Usage, sse};
 
+/// The events of a streamed echo answer, generated one at a time.
 #[derive(Clone, Debug)]
 pub struct EchoEvents {
     reply: EchoReply,

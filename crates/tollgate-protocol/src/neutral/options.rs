@@ -23,6 +23,7 @@ pub enum TranslateError {
     NoCounter,
 }
 
+/// Remote media as the gateway has downloaded it, for upstreams that take it inline only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DownloadedMedia {
     /// MIME type, parameters allowed.

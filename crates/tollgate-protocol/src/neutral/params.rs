@@ -17,6 +17,7 @@ impl<T> Located<T> {
     }
 }
 
+/// Optional parameters, each with its path in the caller's body. Unset differs from the default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
     pub temperature: Option<Located<serde_json::Number>>,
@@ -85,6 +86,8 @@ pub struct GoogleParams {
     pub safety_settings: Option<Located<String>>,
 }
 
+/// Structured output: JSON mode, or a schema (chat `response_format`, Responses `text.format`, Gemini `responseSchema`, Anthropic
+/// `output_config.format`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
     Json,

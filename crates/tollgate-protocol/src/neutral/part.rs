@@ -2,6 +2,7 @@
 
 use crate::{FieldPath, Protocol};
 
+/// A piece of a message or of an answer: text, thinking, media, a tool call or its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     pub kind: PartKind,
@@ -11,6 +12,7 @@ pub struct Part {
     pub path: FieldPath,
 }
 
+/// The content of a [`Part`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartKind {
     Text(String),
@@ -69,6 +71,7 @@ pub struct Media {
     pub path: FieldPath,
 }
 
+/// The place of the bytes of a media part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaSource {
     /// Standard padded base64.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Media, Part, PartKind, RequestEcho, Signature};
 use crate::{FinishReason, Framing, Usage};
 
+/// A complete answer to a generation request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// Candidates, in order of index.
@@ -13,6 +14,7 @@ pub struct Reply {
     pub usage: Option<Usage>,
 }
 
+/// The answer to an embeddings request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embeddings {
     /// One compact JSON array of numbers per input, as the upstream sent them, in order of the inputs.
@@ -20,6 +22,7 @@ pub struct Embeddings {
     pub prompt_tokens: Option<u64>,
 }
 
+/// A prompt that the provider refused to answer (Gemini API reference, `promptFeedback`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockedPrompt {
     /// Gemini block reason, such as `SAFETY`.
@@ -43,6 +46,7 @@ pub(crate) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> 
     )
 }
 
+/// One of the answers to a request: a choice of chat completions, a candidate of Gemini; the other protocols have only one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Candidate {
     pub index: u32,
@@ -58,6 +62,7 @@ pub struct Candidate {
     pub citations: Vec<Citation>,
 }
 
+/// A token of the answer with its log probability, and the most likely alternatives (OpenAI API reference, `logprobs`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     pub token: String,
@@ -73,6 +78,7 @@ impl TokenLogprob {
     }
 }
 
+/// A web source of a span of the answer's text, in bytes of the candidate's joined text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Citation {
     /// Offset of the first byte.
@@ -175,6 +181,7 @@ impl Event {
     }
 }
 
+/// The form of the answer that a caller expects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerKind {
     #[default]

@@ -37,6 +37,7 @@ pub(crate) trait ReplyCodec: Send + Sync {
     }
 }
 
+/// Decodes the events of one streamed answer of an upstream. One instance per answer.
 pub trait StreamDecoder: Send {
     /// Decodes the data of one complete event and appends the neutral events. Events appended before an error are valid.
     /// A finish reason ends nothing: content of its candidate may follow, and another finish reason.

@@ -112,6 +112,7 @@ pub struct NamespacedTool {
     pub name: String,
 }
 
+/// The operation that a request asks for, with the input of embeddings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     Generate,
@@ -119,6 +120,7 @@ pub enum Operation {
     Embed(Box<EmbedRequest>),
 }
 
+/// Input and options of an embeddings request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbedRequest {
     /// The texts, at least one, in order.
@@ -134,6 +136,7 @@ pub struct EmbedRequest {
     pub user: Option<Located<String>>,
 }
 
+/// A field of the caller's body without a counterpart in the other protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedField {
     /// Path in the caller's spelling.
@@ -146,6 +149,7 @@ pub struct UnsupportedField {
     pub is_input: bool,
 }
 
+/// Consecutive parts of one role; `path` is that of the message in the caller's body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub role: Role,
@@ -153,6 +157,7 @@ pub struct Turn {
     pub path: FieldPath,
 }
 
+/// The author of a [`Turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// System text after the beginning of the conversation.
@@ -163,6 +168,7 @@ pub enum Role {
     ToolResults,
 }
 
+/// A function or custom tool that the caller runs itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
     pub name: String,
@@ -203,6 +209,7 @@ pub enum Schema {
     Google(serde_json::Value),
 }
 
+/// The caller's restriction on which tools the model calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolChoice {
     /// Whether tools may or must be called.
@@ -212,6 +219,7 @@ pub struct ToolChoice {
     pub path: FieldPath,
 }
 
+/// Whether the model calls tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolChoiceMode {
     Auto,

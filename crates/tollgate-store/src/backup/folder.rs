@@ -22,11 +22,13 @@ const NOTE: &str = ".checked";
 /// Folder that backups are restored into to be checked.
 const SCRATCH: &str = ".tollgate-check";
 
+/// The folder of a running gateway's backups. Names are checked before they become paths.
 #[derive(Clone, Debug)]
 pub struct BackupFolder {
     path: PathBuf,
 }
 
+/// A backup in the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFile {
     pub name: String,

@@ -41,6 +41,7 @@ impl CatalogPlan {
     }
 }
 
+/// A row that a catalog file would change, as `apply` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlanLine {
     pub kind: RowKind,
@@ -51,6 +52,7 @@ pub struct PlanLine {
     pub detail: String,
 }
 
+/// What applying the file does with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PlanAction {
     Add,

@@ -82,6 +82,7 @@ pub trait Counters: Send + Sync + fmt::Debug {
     }
 }
 
+/// The meters of active subjects at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterSnapshot {
     /// The time, in microseconds of the clock that the meters' minutes are counted in.
@@ -99,6 +100,7 @@ impl CounterSnapshot {
     }
 }
 
+/// The request that crossed an alerting budget, and the name of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spender {
     pub request: RequestId,

@@ -10,6 +10,7 @@ use super::{
     value::{decimal_text, parse_network, parse_time},
 };
 
+/// A step of the path to a value in an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Member(String),
@@ -17,6 +18,7 @@ pub enum Step {
     Item(usize),
 }
 
+/// A fault of a value, at its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Path of the value; for a missing or unknown member, the path that it would have.

@@ -171,6 +171,7 @@ pub enum Access {
     ShownOnce,
 }
 
+/// The operation that values are checked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// A new row: required fields must be present.

@@ -14,6 +14,7 @@ use tollgate_protocol::Protocol;
 use super::Kind;
 use crate::{AdminScope, DestinationKind};
 
+/// A type of row fields with its form in JSON.
 pub trait FieldValue: Sized {
     /// The widest kind of value it takes.
     const KIND: Kind;

@@ -71,6 +71,7 @@ impl Iterator for UnbookedRecords {
     }
 }
 
+/// An entry of the journal, as commands read it.
 #[derive(Clone, Debug)]
 pub enum JournalEntry {
     Begun(RequestId),

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::DataFolderLock;
 
+/// An unfinished entry at the end of a segment that recovery has cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TruncatedTail {
     pub path: PathBuf,
@@ -144,6 +145,7 @@ fn write_ends(path: &Path, node: Uuid, records: &[UsageRecord]) -> Result<u64, J
     Ok(bytes.len() as u64)
 }
 
+/// The result of repairing a damaged segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairReport {
     /// New path of the damaged segment.

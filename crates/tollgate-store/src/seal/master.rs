@@ -20,6 +20,7 @@ use crate::{RandomSource, StoreError, data_folder::publish_new};
 
 const PREFIX: &str = "tgm1:";
 
+/// The place of the master keys; the first one seals.
 #[derive(Clone, Debug, Default)]
 pub enum MasterKeySource {
     /// `<data>/master.key`, created at the first start.

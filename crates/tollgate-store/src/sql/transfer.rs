@@ -54,6 +54,7 @@ pub(crate) struct DatabaseTransfer {
     pub(crate) keep_days: u64,
 }
 
+/// Progress of a transfer: the rows of a table that are copied, and all its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferProgress<'a> {
     pub table: &'a str,
@@ -61,6 +62,7 @@ pub struct TransferProgress<'a> {
     pub of: u64,
 }
 
+/// A table that is copied: rows of this pass, and rows in all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferredTable {
     pub name: String,

@@ -8,6 +8,7 @@ use tollgate_protocol::Protocol;
 /// Target of the lines (docs/logging.md), independent of the module path.
 const TARGET: &str = "tollgate::request";
 
+/// The format of the lines of requests (`log.format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFormat {
     Json,

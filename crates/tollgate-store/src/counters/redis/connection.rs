@@ -12,6 +12,7 @@ pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
+/// Address and certificate authority of a Redis server.
 #[derive(Clone)]
 pub struct RedisAddress {
     /// `redis://…` or `rediss://…`, with user and password.
@@ -70,6 +71,7 @@ pub(super) async fn query<T: FromRedisValue>(connection: &mut MultiplexedConnect
     command.query_async(connection).await
 }
 
+/// Options of the counters in Redis.
 #[derive(Clone)]
 pub struct RedisOptions {
     pub address: RedisAddress,
