@@ -155,7 +155,7 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "oidc_refused", "The OpenID provider did not complete the sign-in. Begin again.")
     }
 
-    /// 403: the OpenID provider has identified a person whom the gateway does not admit.
+    /// 403: the OpenID provider has identified the person, and the gateway does not admit that person.
     pub(crate) fn not_admitted() -> Self {
         Self::new(StatusCode::FORBIDDEN, "not_admitted", "This account may not sign in here. Ask an admin for an invite.")
     }

@@ -14,7 +14,7 @@ use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     row_names::names_by_id,
-    schema::{COUNT, NAME, TEXT, both, join, read},
+    schema::{COUNT, NAME, ORIGIN, TEXT, both, join, read},
     text_export,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
@@ -24,7 +24,7 @@ static EVENT: Object = Object::of(
     &[
         read("revision", COUNT, "Catalog revision of the change; of a posting: its position in the ledger."),
         read("at", Kind::Time, "Time of the change."),
-        read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
+        ORIGIN,
         read("actor", TEXT, "Author of the change."),
         read("address", TEXT, "Address that the change was made from; null: on the gateway's machine, or not known.").or_null(),
         read(

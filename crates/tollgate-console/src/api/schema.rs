@@ -27,6 +27,9 @@ pub(crate) const TEXT: Kind = Kind::Text { min: 0, max: 10_000 };
 pub(crate) const OWNER: FieldShape =
     read("owner", Kind::Word(&["file", "database"]), "Rows of a served catalog file are changed there only.");
 pub(crate) const CREATED_AT: FieldShape = read("created_at", Kind::Time, "When it was made.");
+/// The names of `ChangeOrigin::as_str`.
+pub(crate) const ORIGIN: FieldShape =
+    read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change.");
 pub(crate) const REVISION: FieldShape = read("revision", COUNT, "Its last change; what `If-Match` takes.");
 
 /// Number of fields in these lists.

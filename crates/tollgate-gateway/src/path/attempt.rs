@@ -65,7 +65,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         events: context.bodies.answers_in_events(),
         deadline: context.deadline(),
         request_limit: context.head.settings.upstream.total,
-        attempt_limit: limit_of(planned.channel.spec.timeouts.total_ms, clock),
+        channel_limit: limit_of(planned.channel.spec.timeouts.total_ms, clock),
         answer_after,
         memory: context.memory.as_ref(),
     };
@@ -101,7 +101,7 @@ struct Attempt<'a> {
     deadline: Instant,
     request_limit: Duration,
     /// The channel's own limit of the attempt.
-    attempt_limit: Option<AttemptLimit>,
+    channel_limit: Option<AttemptLimit>,
     /// Longest wait for the first content of a stream whose upstream is alive; then the status is sent without it. `None`: no limit.
     answer_after: Option<Duration>,
     /// Accounts for the memory of the answer.
@@ -200,7 +200,7 @@ impl Attempt<'_> {
                     None => Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::TimedOut)),
                 });
             }
-            if let Some(limit) = self.attempt_limit.filter(|limit| limit.at <= now) {
+            if let Some(limit) = self.channel_limit.filter(|limit| limit.at <= now) {
                 return Err(match sent.at() {
                     Some(_) => Failure::TimedOut { limit_ms: limit.ms },
                     None => Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::TimedOut)),
@@ -234,7 +234,7 @@ impl Attempt<'_> {
                 }
             };
             // The timer is not polled while an upstream never pauses, so the limit is checked here.
-            if let Some(limit) = self.attempt_limit.filter(|limit| frame.is_some() && limit.at <= self.clock.instant()) {
+            if let Some(limit) = self.channel_limit.filter(|limit| frame.is_some() && limit.at <= self.clock.instant()) {
                 return Err(Failure::TimedOut { limit_ms: limit.ms });
             }
             match frame {
@@ -253,12 +253,12 @@ impl Attempt<'_> {
     /// The earliest of `at`, the end of the attempt and the end of the request.
     fn earliest(&self, at: Instant) -> Instant {
         let at = at.min(self.deadline);
-        self.attempt_limit.map_or(at, |limit| limit.at.min(at))
+        self.channel_limit.map_or(at, |limit| limit.at.min(at))
     }
 
     /// The failure of an answer that did not arrive by [`Self::earliest`] of a silence limit.
     fn late(&self, silence: AttemptLimit) -> Failure {
-        let first = self.attempt_limit.filter(|limit| limit.at < silence.at).unwrap_or(silence);
+        let first = self.channel_limit.filter(|limit| limit.at < silence.at).unwrap_or(silence);
         if self.deadline < first.at { self.out_of_time(true) } else { Failure::TimedOut { limit_ms: first.ms } }
     }
 
@@ -301,7 +301,7 @@ impl Attempt<'_> {
                     let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
                     let (rest, whole_by) = (Rest::Pending(body), Some(self.deadline));
                     let memory = StreamMemory::new(self.memory);
-                    let limit = self.attempt_limit;
+                    let limit = self.channel_limit;
                     let streaming = Streaming { relay, first, rest, memory, idle_ms, before_content_ms: None, limit, whole_by };
                     return Ok(CompleteAnswer::InPieces(streaming));
                 }

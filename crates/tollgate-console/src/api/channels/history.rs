@@ -13,7 +13,7 @@ use crate::{
         request_context::RequestContext,
         route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
         rows,
-        schema::{COUNT, TEXT, read},
+        schema::{COUNT, ORIGIN, TEXT, read},
     },
     api_error::ApiError,
     response::ApiResponse,
@@ -25,7 +25,7 @@ static CHANGE: Object = Object::of(
     &[
         read("revision", COUNT, "Catalog revision of the change."),
         read("at", Kind::Time, "Time of the change."),
-        read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
+        ORIGIN,
         read("actor", TEXT, "Author of the change."),
         read("action", TEXT, "put, switch and others."),
         read("before", Kind::Any, "The channel before the change, without secrets; null: it was made.").or_null(),

@@ -12,7 +12,7 @@ use crate::{
         request_context::RequestContext,
         route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
         rows,
-        schema::{COUNT, NAME, TEXT, both, read},
+        schema::{COUNT, NAME, ORIGIN, TEXT, both, read},
     },
     api_error::ApiError,
     response::ApiResponse,
@@ -24,7 +24,7 @@ static CHANGE: Object = Object::of(
     &[
         read("revision", COUNT, "Catalog revision of the change."),
         read("at", Kind::Time, "Time of the change."),
-        read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
+        ORIGIN,
         read("actor", TEXT, "Author of the change."),
         read("channel", NAME, "Channel whose cost changed; null: the sale price changed.").or_null(),
         read("source", TEXT, "What the price was imported from; null: set by hand.").or_null(),

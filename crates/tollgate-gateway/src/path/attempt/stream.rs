@@ -148,7 +148,7 @@ impl Attempt<'_> {
     fn streaming(&self, beginning: Beginning, rest: Rest, before_content_ms: Option<u64>) -> AttemptAnswer {
         let Beginning { relay, first, memory, .. } = beginning;
         let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
-        let limit = self.attempt_limit;
+        let limit = self.channel_limit;
         AttemptAnswer::Stream(Streaming { relay, first, rest, memory, idle_ms, before_content_ms, limit, whole_by: None })
     }
 }
