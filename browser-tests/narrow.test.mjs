@@ -123,3 +123,32 @@ test("long names fit on a phone", async () => {
     await screenshot(page, "long-names-keys.phone");
   });
 });
+
+test("lists whose rows are cards are sorted by a field of their filter", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    await asOwner(browser, gateway, { ...VIEWS.phone, javaScriptEnabled }, async (page, faults) => {
+      for (const [path, sort] of [["/keys", "last_used"], ["/members", "spent"]]) {
+        await page.goto(`${gateway.base}${path}`);
+        const field = page.getByLabel("Sort by");
+        assert.equal(await field.inputValue(), "");
+        await field.selectOption(sort);
+        if (!javaScriptEnabled) await page.getByRole("button", { name: "Filter" }).click();
+        await page.waitForURL(`**sort=${sort}**`);
+        assert.equal(await field.inputValue(), sort);
+        assert.ok(await page.locator("tbody tr").count() > 0, path);
+        if (!javaScriptEnabled) continue;
+        await checkPage(page, faults, `sorted ${path}`);
+        await screenshot(page, `sorted${path.replace("/", "-")}.phone`);
+      }
+    });
+  }
+  // In a table the heads sort; the order is kept when the list is filtered.
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+    await page.goto(`${gateway.base}/members?sort=spent`);
+    assert.equal(await page.getByLabel("Sort by").isVisible(), false);
+    await page.locator("#search").fill("owner");
+    await page.keyboard.press("Enter");
+    await page.waitForURL("**search=owner**");
+    assert.match(page.url(), /sort=spent/);
+  });
+});

@@ -81,6 +81,7 @@ struct KeysPage {
     filter: KeyFilter,
     /// Value, label, and whether it is chosen.
     states: Vec<(&'static str, String, bool)>,
+    sorts: Vec<(&'static str, &'static str, bool)>,
     /// The address of the same list as a file.
     csv: String,
     /// Actions on the chosen rows: value and label.
@@ -143,6 +144,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         },
         rows,
         states: filter.states(t),
+        sorts: filter.sorts(t),
         filter,
     };
     PageReply::ok(&template)

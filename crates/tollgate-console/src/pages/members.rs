@@ -77,6 +77,7 @@ struct MembersPage {
     /// Value, label, and whether it is chosen.
     roles: Vec<(&'static str, &'static str, bool)>,
     states: Vec<(&'static str, String, bool)>,
+    sorts: Vec<(&'static str, &'static str, bool)>,
     filter: MemberFilter,
     rows: Vec<MemberRow>,
     pager: Pager,
@@ -153,6 +154,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         is_admin: request.is_admin(),
         roles: filter.roles(t),
         states: filter.states(t),
+        sorts: filter.sorts(t),
         filter,
         rows,
         pager: request.pager("/members", count, found.next.as_deref()),

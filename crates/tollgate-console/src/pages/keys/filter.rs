@@ -6,6 +6,7 @@ use crate::pages::{form::FormData, locale::Locale, mark};
 
 /// Fields as the admin API takes them.
 const FIELDS: [&str; 7] = ["search", "member", "group", "state", "expires_within_days", "unused_days", "sort"];
+const SORTS: [&str; 5] = ["name", "spent", "requests", "last_used", "expires"];
 const STATES: [&str; 6] = ["active", "exhausted", "disabled", "expired", "member_suspended", "revoked"];
 
 #[derive(Debug)]
@@ -20,7 +21,7 @@ impl KeyFilter {
             "member" => is_operator,
             "state" => STATES.contains(&value),
             "expires_within_days" | "unused_days" => value.parse().is_ok_and(|days: u16| (1..=365).contains(&days)),
-            "sort" => ["name", "expires", "spent", "requests", "last_used"].contains(&value),
+            "sort" => SORTS.contains(&value),
             _ => value.chars().count() <= 100,
         };
         let value = |field: &'static str| Some((field, query.filled(field).filter(|value| is_known(field, value))?.to_owned()));
@@ -65,6 +66,19 @@ impl KeyFilter {
         self.value("sort") == sort
     }
 
+    /// The orders that the heads of the table offer, and that of creation: value, label, and whether it is chosen.
+    pub(super) fn sorts(&self, t: Locale) -> Vec<(&'static str, &'static str, bool)> {
+        let sorts = [
+            ("", t.say("sort.created")),
+            ("name", t.say("sort.name")),
+            ("spent", t.say("sort.spent")),
+            ("requests", t.say("sort.requests")),
+            ("last_used", t.say("sort.last_used")),
+            ("expires", t.say("sort.expires")),
+        ];
+        sorts.map(|(sort, label)| (sort, label, self.is_sorted_by(sort))).to_vec()
+    }
+
     /// Value, label, and whether it is chosen.
     pub(super) fn states(&self, t: Locale) -> Vec<(&'static str, String, bool)> {
         STATES.map(|state| (state, mark::of_key(t, state).word, self.value("state") == state)).to_vec()
@@ -89,6 +103,11 @@ mod tests {
         assert_eq!(filter.sorted_by("name"), "search=a%26b&member=ann&state=expired&unused_days=30&sort=name");
         assert!(filter.is_set() && filter.is_sorted_by("spent"));
         assert!(of("state=x&unused_days=many&sort=%00&expires_within_days=0&member=ann", false).pairs().is_empty());
+        let sorts = filter.sorts(Locale::EN);
+        assert!(
+            sorts.iter().all(|(sort, _, is_chosen)| (sort.is_empty() || SORTS.contains(sort)) && *is_chosen == (*sort == "spent"))
+        );
+        assert_eq!(sorts.len(), SORTS.len() + 1);
         assert_eq!(of("state=revoked", false).value("revoked"), "true");
         assert!(!of("revoked=true&sort=name", false).is_set());
     }

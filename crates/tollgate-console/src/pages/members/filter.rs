@@ -54,6 +54,18 @@ impl MemberFilter {
         self.value("sort") == sort
     }
 
+    /// The orders that the heads of the table offer: value, label, and whether it is chosen.
+    pub(super) fn sorts(&self, t: Locale) -> Vec<(&'static str, &'static str, bool)> {
+        let sorts = [
+            ("", t.say("sort.created")),
+            ("newest", t.say("sort.created_newest")),
+            ("name", t.say("sort.name")),
+            ("spent", t.say("sort.spent")),
+            ("last_used", t.say("sort.last_request")),
+        ];
+        sorts.map(|(sort, label)| (sort, label, self.is_sorted_by(sort))).to_vec()
+    }
+
     /// Value, label, and whether it is chosen.
     pub(super) fn roles(&self, t: Locale) -> Vec<(&'static str, &'static str, bool)> {
         ROLES.map(|role| (role, view::role(t, role), self.value("role") == role)).to_vec()
@@ -89,6 +101,11 @@ mod tests {
                 .iter()
                 .any(|(role, label, is_chosen)| (*role, *label, *is_chosen) == ("operator", "Operator", true))
         );
+        let sorts = filter.sorts(Locale::EN);
+        assert!(
+            sorts.iter().all(|(sort, _, is_chosen)| (sort.is_empty() || SORTS.contains(sort)) && *is_chosen == (*sort == "spent"))
+        );
+        assert_eq!(sorts.len(), SORTS.len() + 1);
         assert_eq!(filter.states(Locale::EN).iter().filter(|(_, _, is_chosen)| *is_chosen).count(), 1);
     }
 }
