@@ -195,6 +195,16 @@ test("several models of a channel are tested, and those that worked are served",
     await page.locator("input[name=remove][value=chat-model]").waitFor();
     await checkPage(page, faults, "models that would be served");
     await screenshot(page, "use-models.light");
+    // The results stay for those who do not save it.
+    const rows = await page.locator("input[name=result]").count();
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.waitForURL("**/channels/tested/test/results");
+    assert.equal(await page.locator("input[name=use]").count(), rows);
+    assert.equal(await page.locator("input[name=use][value=chat-model]").isChecked(), false, "the tick is as it was left");
+    await checkPage(page, faults, "results of several models, again");
+    await screenshot(page, "tested-models-again.light");
+    await page.getByRole("button", { name: "Use these" }).click();
+    await page.waitForURL("**/channels/tested/test/use");
     await page.getByRole("button", { name: "Save", exact: true }).click();
     await page.waitForURL("**/channels/tested/models");
     assert.equal(await page.locator("input[name=shown][value=chat-model]").count(), 0);

@@ -119,5 +119,9 @@ document.addEventListener("keydown", (event) => {
 });
 
 for (const form of document.querySelectorAll("form[method=post]")) {
-  form.addEventListener("submit", () => form.querySelector("button.primary")?.setAttribute("aria-busy", "true"));
+  form.addEventListener("submit", ({ submitter }) => {
+    const primary = form.querySelector("button.primary");
+    // A button that leads elsewhere was pressed, such as one that cancels.
+    if (!submitter?.hasAttribute("formaction")) primary?.setAttribute("aria-busy", "true");
+  });
 }

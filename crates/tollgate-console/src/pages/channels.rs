@@ -22,6 +22,7 @@ pub(super) mod state;
 mod switch;
 mod test;
 mod test_models;
+mod test_results;
 mod use_models;
 
 use tollgate_store::AdminScope;
@@ -68,8 +69,9 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/channels/{name}/test", OPERATOR, page!(test::run)),
     PageRoute::post("/channels/{name}/test/fetch", OPERATOR, page!(test_models::fetch)),
     PageRoute::post("/channels/{name}/test/models", OPERATOR, page!(test_models::run)).takes_bytes(served::MAX_BYTES),
-    PageRoute::post("/channels/{name}/test/use", OPERATOR, page!(use_models::preview)).takes_bytes(served::MAX_BYTES),
-    PageRoute::post("/channels/{name}/test/serve", OPERATOR, page!(use_models::save)).takes_bytes(served::MAX_BYTES),
+    PageRoute::post("/channels/{name}/test/use", OPERATOR, page!(use_models::preview)).takes_bytes(test_results::MAX_BYTES),
+    PageRoute::post("/channels/{name}/test/results", OPERATOR, page!(test_models::show_again)).takes_bytes(test_results::MAX_BYTES),
+    PageRoute::post("/channels/{name}/test/serve", OPERATOR, page!(use_models::save)).takes_bytes(test_results::MAX_BYTES),
     PageRoute::post("/channels/{name}/switch", OPERATOR, page!(switch::switch)),
     PageRoute::post("/channels/{name}/end-cooling", OPERATOR, page!(switch::end_cooling)),
     PageRoute::post("/channels/{name}/remove", OPERATOR, page!(switch::remove)),

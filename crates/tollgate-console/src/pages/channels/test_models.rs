@@ -15,25 +15,25 @@ use askama::Template;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::StatusCode;
-use serde::Deserialize;
 use serde_json::Map;
 use tokio::time::sleep;
 
 use super::{
     served::{MAX_LISTED, UpstreamModel},
     state::{ChannelObject, call_of, health, one, path},
+    test_results::{ModelResult, TestedObject, end_row, model_rows},
 };
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        failure_text, format,
+        format,
         layout::{Layout, Script},
         locale::Locale,
         operations, problem,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get},
-        stages::{AT_ONCE, Tally, in_parts, mark},
+        stages::{AT_ONCE, Tally, in_parts},
     },
 };
 
@@ -67,52 +67,6 @@ struct ResultsPage {
     about: String,
     /// Whether the channel is not of a catalog file.
     can_use: bool,
-}
-
-/// The rows of a model: one for each account.
-#[derive(Debug, Template)]
-#[template(path = "parts/tested_model.html")]
-struct ModelRows {
-    t: Locale,
-    icons: String,
-    model: String,
-    can_use: bool,
-    has_worked: bool,
-    rows: Vec<AccountRow>,
-}
-
-#[derive(Debug)]
-struct AccountRow {
-    account: String,
-    tone: &'static str,
-    icon: &'static str,
-    word: &'static str,
-    first_byte: String,
-    took: String,
-    tokens: String,
-    error: String,
-}
-
-/// The last row.
-#[derive(Debug, Template)]
-#[template(path = "parts/tested_end.html")]
-struct EndRow {
-    icons: String,
-    tone: &'static str,
-    icon: &'static str,
-    text: String,
-}
-
-/// The test of one account, as the admin API answers it.
-#[derive(Debug, Deserialize)]
-struct TestedObject {
-    account: String,
-    passed: bool,
-    error: Option<String>,
-    took_ms: f64,
-    first_byte_ms: Option<f64>,
-    tokens_input: Option<u64>,
-    tokens_output: Option<u64>,
 }
 
 /// What is tested.
@@ -213,6 +167,31 @@ pub(super) async fn run(request: Arc<PageRequest>) -> Result<PageReply, PageFail
     Ok(in_parts(&page.render()?, rows(Arc::clone(&request), run, icons)))
 }
 
+/// Shows the results of a run again, for readers who did not save what would change.
+pub(super) async fn show_again(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, form, channel) = (request.t(), &request.form, one(&request).await?);
+    let results = ModelResult::of_form(form);
+    if results.is_empty() {
+        return choose(&request, None, None).await;
+    }
+    let page = ResultsPage {
+        layout: layout(&request, &channel.name),
+        t,
+        here: request.url(&format!("{}/test", path(&channel.name))),
+        about: t.say_count("test.models_tested_one", "test.models_tested", u64::try_from(results.len()).unwrap_or(u64::MAX)),
+        can_use: !channel.is_of_file(),
+    };
+    let (icons, used, tally) = (page.layout.icons(), form.all("use").collect::<HashSet<&str>>(), Tally::default());
+    let mut parts = Vec::new();
+    for result in &results {
+        tally.count(result.has_worked());
+        let is_used = used.contains(result.model.as_str());
+        parts.push(Ok::<_, Infallible>(html(&model_rows((t, icons.clone()), result, page.can_use, is_used))));
+    }
+    parts.push(Ok(html(&end_row(t, icons, &tally, form.value("untested").parse().unwrap_or(0)))));
+    Ok(in_parts(&page.render()?, stream::iter(parts)))
+}
+
 /// The models of the form, each once, with whether the channel serves it.
 fn chosen(request: &PageRequest, channel: &ChannelObject) -> Vec<(String, bool)> {
     let served: HashSet<&str> = channel.serves.iter().map(|served| served.model.as_str()).collect();
@@ -238,9 +217,10 @@ fn rows(request: Arc<PageRequest>, run: Run, icons: String) -> impl Stream<Item 
         let account = Arc::clone(&account);
         async move {
             let tested = test(&request, account.as_deref(), &model, is_served).await;
-            let rows = model_rows(t, icons, (model, can_use), tested);
-            tally.count(rows.has_worked);
+            let result = ModelResult::of(t, model, tested);
+            tally.count(result.has_worked());
             ended.fetch_add(1, Ordering::Relaxed);
+            let rows = model_rows((t, icons), &result, can_use, result.has_worked());
             Ok(html(&rows))
         }
     });
@@ -257,99 +237,4 @@ async fn test(request: &PageRequest, account: Option<&str>, model: &str, is_serv
     let body: Map<_, _> = fields.into_iter().flatten().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let call = ApiCall { body, ..call_of(request) };
     Ok(request.read::<ApiPage<TestedObject>>(operations::TEST_CHANNEL, call).await?.items)
-}
-
-/// A model has worked if every account passed.
-fn model_rows(
-    t: Locale,
-    icons: String,
-    (model, can_use): (String, bool),
-    tested: Result<Vec<TestedObject>, ApiError>,
-) -> ModelRows {
-    let row = |passed: bool, account: String, error: String| {
-        let (tone, icon) = mark(passed);
-        let word = if passed { t.say("test.passed") } else { t.say("test.failed") };
-        let none = || "–".to_owned();
-        AccountRow { account, tone, icon, word, first_byte: none(), took: none(), tokens: none(), error }
-    };
-    let of_account = |tested: TestedObject| {
-        let tokens = tested.tokens_input.zip(tested.tokens_output);
-        let error = tested.error.map_or_else(String::new, |error| failure_text::say(t, &error));
-        let row = row(tested.passed, tested.account, error);
-        AccountRow {
-            first_byte: tested.first_byte_ms.map_or_else(|| row.first_byte.clone(), |ms| format::milliseconds(t, ms)),
-            took: format::milliseconds(t, tested.took_ms),
-            tokens: tokens.map_or_else(
-                || row.tokens.clone(),
-                |(input, output)| format!("{} → {}", format::integer(input), format::integer(output)),
-            ),
-            ..row
-        }
-    };
-    let has_worked = tested.as_ref().is_ok_and(|tested| !tested.is_empty() && tested.iter().all(|account| account.passed));
-    let rows = match tested {
-        Ok(tested) => tested.into_iter().map(of_account).collect(),
-        Err(error) => vec![row(false, String::new(), problem::say(t, &error))],
-    };
-    ModelRows { t, icons, model, can_use, has_worked, rows }
-}
-
-fn end_row(t: Locale, icons: String, tally: &Tally, untested: usize) -> EndRow {
-    let end = tally.summary(t, icons);
-    if untested == 0 {
-        return EndRow { icons: end.icons, tone: end.tone, icon: end.icon, text: end.detail };
-    }
-    let left = t.say_with("test.models_left", &[("count", &untested.to_string())]);
-    EndRow { icons: end.icons, tone: "warn", icon: "warn", text: format!("{}{}{left}", end.detail, t.say("list.separator")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tested(account: &str, error: Option<&str>) -> TestedObject {
-        TestedObject {
-            account: account.to_owned(),
-            passed: error.is_none(),
-            error: error.map(str::to_owned),
-            took_ms: 812.4,
-            first_byte_ms: error.is_none().then_some(480.0),
-            tokens_input: error.is_none().then_some(9),
-            tokens_output: error.is_none().then_some(3),
-        }
-    }
-
-    fn rendered(can_use: bool, result: Result<Vec<TestedObject>, ApiError>) -> (bool, String) {
-        let rows = model_rows(Locale::EN, "/i.svg".to_owned(), ("m<1>".to_owned(), can_use), result);
-        (rows.has_worked, rows.render().unwrap())
-    }
-
-    #[test]
-    fn model_that_worked_is_chosen_to_be_served() {
-        let (has_worked, html) = rendered(true, Ok(vec![tested("a", None)]));
-        assert!(has_worked && html.contains("name=\"use\" value=\"m&#60;1&#62;\" checked"), "{html}");
-        assert!(html.contains("480 ms") && html.contains("812 ms") && html.contains("9 → 3"), "{html}");
-        let (_, html) = rendered(false, Ok(vec![tested("a", None)]));
-        assert!(!html.contains("<input"), "{html}");
-    }
-
-    #[test]
-    fn model_works_if_every_account_passed() {
-        let (has_worked, html) = rendered(true, Ok(vec![tested("a", None), tested("b", Some("status 404: no <b>such</b> model"))]));
-        assert!(!has_worked && html.contains("name=\"use\"") && !html.contains(" checked"), "{html}");
-        assert_eq!((html.matches("<tr").count(), html.matches("name=\"use\"").count()), (2, 1), "{html}");
-        assert!(html.contains("status 404: no &#60;b&#62;such"), "{html}");
-        assert!(!rendered(true, Ok(Vec::new())).0, "no account was tested");
-        assert!(!rendered(true, Err(ApiError::internal())).0);
-    }
-
-    #[test]
-    fn last_row_says_what_was_not_tested() {
-        let tally = Tally::default();
-        tally.count(true);
-        tally.count(false);
-        let text = |untested| end_row(Locale::EN, String::new(), &tally, untested).render().unwrap();
-        assert!(text(0).contains("1 passed, 1 failed"), "{}", text(0));
-        assert!(text(3).contains("3 not tested"), "{}", text(3));
-    }
 }

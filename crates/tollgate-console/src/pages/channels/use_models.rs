@@ -7,7 +7,7 @@ use askama::Template;
 use super::{
     served::{add_models, import_prices, same_name},
     state::{ChannelObject, one, path},
-    test_models,
+    test_models, test_results,
 };
 use crate::pages::{
     form::{FormData, FormState},
@@ -27,6 +27,8 @@ struct UsePage {
     here: String,
     changes: ModelChanges,
     kept: String,
+    /// The results of the test as fields: name and value.
+    results: Vec<(String, String)>,
 }
 
 /// What would change.
@@ -97,6 +99,7 @@ fn page(request: &PageRequest, channel: &ChannelObject, changes: ModelChanges, f
         here: request.url(&format!("{}/test", path(&channel.name))),
         kept: t.say_count("test.kept_one", "test.kept", u64::try_from(kept).unwrap_or(u64::MAX)),
         changes,
+        results: test_results::fields_of(&request.form),
     };
     PageReply::page(form.status(), &template)
 }

@@ -64,13 +64,25 @@ fn several_models_are_tested_and_those_that_worked_are_served() {
     let saved = boss.post(&admin.gateway, "/channels/main/test/serve", &[("add", "new"), ("remove", "two"), ("prices", "on")]);
     assert_eq!(location(&saved), "/channels/main/models");
     assert_eq!(served(), ["one", "three", "new"]);
+    // The results are shown again, with the ticks, for those who do not save that.
+    let one = r#"{"model":"one","accounts":[{"account":"main","passed":true,"error":null,"took_ms":812.4,"first_byte_ms":480.0}]}"#;
+    let two = r#"{"model":"two","accounts":[{"account":"main","passed":false,"error":"status 404: <b>no</b>","took_ms":5.0}]}"#;
+    let with_results = [&results[..], &[("result", one), ("result", two), ("result", "no JSON"), ("untested", "3")]].concat();
+    let preview = boss.post(&admin.gateway, "/channels/main/test/use", &with_results).text();
+    assert!(preview.contains("formaction=\"/channels/main/test/results\"") && preview.contains("name=\"result\""), "{preview}");
+    let again = boss.post(&admin.gateway, "/channels/main/test/results", &with_results).text();
+    assert!(again.contains("2 models were tested.") && again.contains("1 passed, 1 failed, 3 not tested"), "{again}");
+    assert!(again.contains("480 ms") && again.contains("status 404: &#60;b&#62;no"), "{again}");
+    assert!(again.contains("name=\"use\" value=\"one\" checked") && !again.contains("value=\"two\" checked"), "{again}");
+    let without = boss.post(&admin.gateway, "/channels/main/test/results", &results).text();
+    assert!(without.contains("Up to 100 models in one run"), "{without}");
     let same = boss.post(&admin.gateway, "/channels/main/test/use", &[("tested", "one"), ("use", "one")]).text();
     assert!(same.contains("nothing would change") && !same.contains(">Save<"), "{same}");
 
     make_member(&admin, "ann", "member");
     let mut ann = signed_in(&admin, "ann");
     assert_eq!(ann.get(&admin.gateway, "/channels/main/test").status, 404);
-    for path in ["fetch", "models", "use", "serve"] {
+    for path in ["fetch", "models", "use", "results", "serve"] {
         assert_eq!(ann.post(&admin.gateway, &format!("/channels/main/test/{path}"), &results).status, 404, "{path}");
     }
 }
