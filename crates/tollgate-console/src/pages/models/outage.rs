@@ -78,8 +78,8 @@ fn part(t: Locale, title: String, found: &Outage) -> OutagePart {
 
 /// A cause with how many accounts it concerns.
 fn said(t: Locale, cause: &str, accounts: u64) -> String {
-    let count = format::integer(accounts);
-    let values = [("count", count.as_str())];
+    let accounts = t.say_count("outage.account", "outage.accounts", accounts);
+    let values = [("accounts", accounts.as_str())];
     match cause {
         "concurrency" => t.say_with("outage.concurrency", &values),
         "cooldown" => t.say_with("outage.cooldown", &values),
@@ -108,7 +108,9 @@ mod tests {
         let found = Outage { causes: vec![cause("cooldown", 2, Some("2026-11-29T14:03:00Z")), cause("price_limit", 1, None)] };
         let shown = part(Locale::EN, "x".to_owned(), &found);
         assert_eq!(shown.error, "E40");
-        assert_eq!(shown.causes[0].0, "2 cooling down after failures");
+        assert_eq!(shown.causes[0].0, "2 channel accounts cooling down after failures");
+        assert_eq!(said(Locale::EN, "disabled", 1), "1 channel account switched off");
+        assert_eq!(said(Locale::ZH_CN, "disabled", 2), "2 个渠道账号已停用");
         assert!(shown.causes[0].1.is_some() && shown.causes[1].1.is_none());
         let priced = part(Locale::ZH_CN, "x".to_owned(), &Outage { causes: vec![cause("price_limit", 1, None)] });
         assert_eq!((priced.error, priced.causes.len()), ("E41", 1));

@@ -138,7 +138,7 @@ fn page_of_a_model_says_why_its_requests_are_refused() {
     admin.patch(&format!("/admin/v1/channels/{channel}"), &json!({"status": "off"}));
     let says = || visitor.page(&admin.gateway, "/models/echo");
     let page = tollgate_page(says);
-    assert!(page.contains("1 switched off") && page.contains("#E40"), "{page}");
+    assert!(page.contains("1 channel account switched off") && page.contains("#E40"), "{page}");
 }
 
 /// The page once the change is in force.
