@@ -13,7 +13,7 @@ use crate::{
     caller::openapi_document,
     dispatch::ApiCall,
     pages::{
-        format, inline,
+        inline,
         layout::Layout,
         locale::Locale,
         models::document_for,
@@ -43,7 +43,7 @@ struct ReferencePage {
 #[derive(Debug, PartialEq, Eq)]
 struct OperationGroup {
     tag: String,
-    title: String,
+    title: &'static str,
     operations: Vec<OperationPart>,
 }
 
@@ -201,7 +201,8 @@ fn groups(t: Locale, paths: BTreeMap<String, BTreeMap<String, OperationObject>>)
     let mut groups: Vec<OperationGroup> = Vec::new();
     for (path, operations) in paths {
         for (method, operation) in operations {
-            let tag = operation.tags.first().cloned().unwrap_or_default();
+            // The tag is a part of an id in the page, where spaces are not allowed.
+            let tag = operation.tags.first().map(|tag| tag.replace(' ', "-")).unwrap_or_default();
             let part = part(t, &method, &path, operation);
             match groups.iter_mut().find(|group| group.tag == tag) {
                 Some(group) => group.operations.push(part),
@@ -212,13 +213,38 @@ fn groups(t: Locale, paths: BTreeMap<String, BTreeMap<String, OperationObject>>)
     groups
 }
 
-/// The name of a group: that of a protocol, or the tag in words.
-fn title(t: Locale, tag: &str) -> String {
+/// The name of a group of operations: that of a protocol, or of a resource. A test looks for tags without one.
+fn title(t: Locale, tag: &str) -> &'static str {
     match tag {
-        "key" => t.say("reference.own_key").to_owned(),
-        "square" => t.say("nav.models").to_owned(),
-        _ if tollgate_protocol::Protocol::parse(tag).is_some() => protocols::label(t, tag).to_owned(),
-        _ => format::capital(&tag.replace(['-', '_'], " ")),
+        "key" => t.say("reference.own_key"),
+        "square" => t.say("nav.models"),
+        "accounts" => t.say("reference.tag_accounts"),
+        "admin-keys" => t.say("reference.tag_admin_keys"),
+        "alerts" => t.say("reference.tag_alerts"),
+        "audit" => t.say("reference.tag_audit"),
+        "backups" => t.say("reference.tag_backups"),
+        "budgets" => t.say("reference.tag_budgets"),
+        "catalog" => t.say("reference.tag_catalog"),
+        "channels" => t.say("reference.tag_channels"),
+        "document" => t.say("reference.tag_document"),
+        "explain" => t.say("reference.tag_explain"),
+        "groups" => t.say("reference.tag_groups"),
+        "health" => t.say("reference.tag_health"),
+        "invites" => t.say("reference.tag_invites"),
+        "jobs" => t.say("reference.tag_jobs"),
+        "keys" => t.say("reference.tag_keys"),
+        "ledger" => t.say("reference.tag_ledger"),
+        "members" => t.say("reference.tag_members"),
+        "models" => t.say("reference.tag_models"),
+        "one-time-codes" => t.say("reference.tag_one_time_codes"),
+        "passkeys" => t.say("reference.tag_passkeys"),
+        "password" => t.say("reference.tag_password"),
+        "prices" => t.say("reference.tag_prices"),
+        "session" => t.say("reference.tag_session"),
+        "sessions" => t.say("reference.tag_sessions"),
+        "settings" => t.say("reference.tag_settings"),
+        "usage" => t.say("reference.tag_usage"),
+        _ => protocols::label(t, tag),
     }
 }
 
@@ -293,6 +319,23 @@ mod tests {
                 assert!(kind.schema.as_ref().is_none_or(|name| schemas.contains(name)), "{}: {kind:?}", operation.id);
             }
         }
+    }
+
+    #[test]
+    fn every_group_has_a_name_in_the_language_of_the_reader() {
+        let names = |t: Locale| {
+            let documents = [api::openapi::document(api::routes(), "0"), openapi_document("0")];
+            let groups = documents.into_iter().flat_map(|document| groups(t, read(document).paths));
+            groups.map(|group| (group.tag, group.title)).collect::<Vec<_>>()
+        };
+        let (english, chinese) = (names(Locale::EN), names(Locale::ZH_CN));
+        for ((tag, in_english), (_, in_chinese)) in english.iter().zip(&chinese) {
+            let is_protocol = tollgate_protocol::Protocol::parse(tag).is_some();
+            assert!(is_protocol || *in_english != protocols::label(Locale::EN, tag), "{tag} has no name");
+            assert!(is_protocol || in_chinese != in_english, "{tag} is not translated: {in_english}");
+            assert!(!tag.contains(' '), "{tag}");
+        }
+        assert!(chinese.contains(&("admin-keys".to_owned(), "管理密钥")));
     }
 
     #[test]
