@@ -25,7 +25,7 @@ use crate::{api_error::ApiError, price_import::ImportRequest};
 use job::{Job, JobEnd};
 use table::JobTable;
 
-pub use schedule::{BackupFailure, ScheduledBackups};
+pub use schedule::ScheduledBackups;
 pub(crate) use table::Admission;
 
 /// Jobs that run at once; others are queued.

@@ -51,8 +51,8 @@ pub use identity::{
     links::{SetUpLink, is_set_up_path, make_set_up_link},
 };
 pub use jobs::{
-    BackupFailure, ExportRequest, JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection,
-    ReplayRequest, ScheduledBackups, ScheduledEnd,
+    ExportRequest, JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest,
+    ScheduledBackups, ScheduledEnd,
 };
 pub use oidc::OidcSettings;
 pub use pages::{

@@ -6,6 +6,7 @@
 
 mod archive;
 mod check;
+mod failures;
 mod folder;
 mod restore;
 mod sealed_key;
@@ -27,7 +28,8 @@ use crate::{
 use archive::{ArchiveWriter, DATABASE, MASTER_KEY};
 
 pub use check::{RestoredBackup, restore_to_check};
-pub use folder::{BackupFile, BackupFolder, BackupNote, BackupOrigin};
+pub use failures::{FailedBackup, MAX_FAILED_BACKUPS};
+pub use folder::{BackupFile, BackupFolder, BackupNote, BackupOrigin, FolderProbe};
 pub use restore::{RestoreReport, RestoreTarget, restore};
 
 /// Endings of the names of temporary files, before the id of the process.
@@ -103,11 +105,20 @@ pub fn back_up(source: &BackupSource, target: &Path, control: &WorkControl) -> R
 
 /// Refuses a backup that would fill its disk, which may be the one of the data folder.
 fn check_space(source: &BackupSource, database: Option<&Path>, target: &Path) -> Result<(), StoreError> {
+    require_space(target, content_bytes(&source.data, database), "write to another disk")
+}
+
+/// Bytes that are written for a backup of this data folder and database file.
+fn content_bytes(data: &Path, database: Option<&Path>) -> u64 {
     let size = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let segments = journal::segment_files(&journal_folder(&source.data)).unwrap_or_default();
+    let segments = journal::segment_files(&journal_folder(data)).unwrap_or_default();
     // The database is copied and then written into the file.
-    let needed = 2 * database.map_or(0, size) + segments.iter().map(|path| size(path)).sum::<u64>();
-    require_space(target, needed, "write to another disk")
+    2 * database.map_or(0, size) + segments.iter().map(|path| size(path)).sum::<u64>()
+}
+
+/// Bytes that a backup of this data folder, and of this database file, needs on its disk.
+pub fn backup_bytes(data: &Path, database: Option<&Path>) -> u64 {
+    content_bytes(data, database).saturating_add(MARGIN)
 }
 
 /// Refuses to write `needed` bytes beside a backup where they would fill the disk. `otherwise` says what else can be done.
@@ -115,12 +126,17 @@ fn require_space(backup: &Path, needed: u64, otherwise: &str) -> Result<(), Stor
     let needed = needed.saturating_add(MARGIN);
     let folder = backup.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // If the free space is unknown, creating the file reports the fault of the folder.
-    let free = statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    let free = free_bytes(folder).unwrap_or(u64::MAX);
     if free >= needed {
         return Ok(());
     }
     let detail = format!("its disk has {free} free bytes, and {needed} are needed; free some, or {otherwise}");
     Err(StoreError::Backup { path: backup.to_owned(), detail })
+}
+
+/// Bytes free for writing on the disk of a folder; `None`: unknown.
+fn free_bytes(folder: &Path) -> Option<u64> {
+    statvfs(folder).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// A name for a temporary file beside another one.

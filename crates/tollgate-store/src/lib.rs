@@ -71,8 +71,8 @@ pub use alerts::{
 };
 pub use attempts::{AttemptFilter, AttemptsBy, AttemptsRow};
 pub use backup::{
-    BackupFile, BackupFolder, BackupNote, BackupOrigin, BackupReport, BackupSource, RestoreReport, RestoreTarget, RestoredBackup,
-    back_up, restore, restore_to_check,
+    BackupFile, BackupFolder, BackupNote, BackupOrigin, BackupReport, BackupSource, FailedBackup, FolderProbe, MAX_FAILED_BACKUPS,
+    RestoreReport, RestoreTarget, RestoredBackup, back_up, backup_bytes, restore, restore_to_check,
 };
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};

@@ -26,7 +26,7 @@ pub(crate) async fn run(settings: Arc<LiveSettings>, jobs: Jobs, stop: Cancellat
                 ScheduledEnd::Done => scheduled.set_well(),
                 ScheduledEnd::Failed(fault) => {
                     tracing::warn!(fault, "the scheduled backup was not made; this is tried again in 10 minutes");
-                    scheduled.set_failed(fault, compose::now());
+                    note_failure(&jobs, fault).await;
                 }
                 // Another backup is being made, or this one was cancelled: it stays due.
                 ScheduledEnd::NotRun => {}
@@ -49,12 +49,21 @@ async fn is_due(jobs: &Jobs, hours: u64) -> bool {
             let scheduled = jobs.scheduled_backups();
             if scheduled.next(None, hours, now).is_some_and(|at| at <= now) {
                 tracing::warn!(%fault, "the folder of backups cannot be read");
-                scheduled.set_failed(fault.to_string(), now);
+                note_failure(jobs, fault.to_string()).await;
             }
             return false;
         }
     };
     jobs.scheduled_backups().next(last, hours, now).is_some_and(|at| at <= now)
+}
+
+/// Notes a failure, also in the folder of backups: those there are still known after a restart.
+async fn note_failure(jobs: &Jobs, message: String) {
+    let failure = jobs.scheduled_backups().set_failed(message, compose::now());
+    let folder = jobs.backups().clone();
+    if let Ok(Err(fault)) = spawn_blocking(move || folder.note_failure(&failure)).await {
+        tracing::debug!(%fault, "that a scheduled backup failed is known until a restart alone");
+    }
 }
 
 /// When the newest backup of the schedule was made.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::{io::AsyncReadExt as _, task::spawn_blocking};
 use tollgate_core::Timestamp;
 use tollgate_store::{
-    AdminScope, BackupFile, BackupFolder, BackupNote, BackupOrigin, StoreError,
+    AdminScope, BackupFile, BackupFolder, BackupNote, BackupOrigin, FailedBackup, MAX_FAILED_BACKUPS, StoreError,
     fields::{Kind, Object},
 };
 
@@ -20,12 +20,7 @@ use super::{
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{COUNT, NAME, TEXT, read},
 };
-use crate::{
-    api_error::ApiError,
-    jobs::{BackupFailure, Jobs},
-    response::ApiResponse,
-    time::time_value,
-};
+use crate::{api_error::ApiError, jobs::Jobs, response::ApiResponse, time::time_value};
 
 /// Backups made on request that are kept on the gateway's disk.
 const MAX_BACKUPS: usize = 8;
@@ -66,6 +61,13 @@ static SCHEDULE: Object = Object::of(
         read("last_at", Kind::Time, "When the newest of them was begun.").or_null(),
         read("next_at", Kind::Time, "When the next one is due; null: none is.").or_null(),
         read("failure", Kind::Object(&FAILURE), "Why the last one failed; null once one is made, and after a restart.").or_null(),
+        read(
+            "failures",
+            Kind::List { of: &Kind::Object(&FAILURE), max: MAX_FAILED_BACKUPS },
+            "Those that failed, newest first, also if others were made since; failures in a row are one. They are kept as long as the \
+             backups after them.",
+        ),
+        read("folder_fault", TEXT, "Why the folder cannot be read; null: it can.").or_null(),
     ],
 );
 
@@ -142,14 +144,29 @@ async fn schedule(context: RequestContext) -> Result<ApiResponse, ApiError> {
         setting.and_then(|setting| setting.value.as_ref()?.parse().ok()).unwrap_or(0)
     };
     let hours = number("backup.interval_hours");
-    let files = on_folder(jobs, |folder| folder.list()).await?;
+    let found = on_folder(jobs, |folder| Ok(folder.list().and_then(|files| Ok((files, folder.failures()?))))).await?;
+    // The schedule and why it fails are shown even if the folder cannot be read.
+    let (files, noted, folder_fault) = match found {
+        Ok((files, noted)) => (files, noted, None),
+        Err(fault) => (Vec::new(), Vec::new(), Some(fault.to_string())),
+    };
     let last = files.iter().find(|file| file.origin == BackupOrigin::Schedule).map(|file| file.made_at);
-    let failure = |it: &BackupFailure| json!({"since": time_value(it.since), "at": time_value(it.at), "message": it.message});
+    let failure = |it: &FailedBackup| json!({"since": time_value(it.since), "at": time_value(it.at), "message": it.message});
+    let current = scheduled.failure();
+    let failures: Vec<Value> = all_failures(current.clone(), noted).iter().map(failure).collect();
     Ok(ApiResponse::ok(json!({
         "supported": scheduled.is_supported(), "interval_hours": hours, "keep": number("backup.keep"),
         "folder": jobs.backups().path().display().to_string(), "last_at": last.map(time_value),
-        "next_at": scheduled.next(last, hours, now).map(time_value), "failure": scheduled.failure().as_ref().map(failure),
+        "next_at": scheduled.next(last, hours, now).map(time_value), "failure": current.as_ref().map(failure),
+        "failures": failures, "folder_fault": folder_fault,
     })))
+}
+
+/// The failures that are noted in the folder, newest first, with the present one, which may not have been written there.
+fn all_failures(current: Option<FailedBackup>, noted: Vec<FailedBackup>) -> Vec<FailedBackup> {
+    let since = current.as_ref().map(|current| current.since);
+    let others = noted.into_iter().filter(|noted| Some(noted.since) != since);
+    current.into_iter().chain(others).take(MAX_FAILED_BACKUPS).collect()
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -180,5 +197,22 @@ async fn remove(context: RequestContext) -> Result<ApiResponse, ApiError> {
         Ok(ApiResponse::no_content())
     } else {
         Err(ApiError::not_found("backup"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn present_failure_comes_first_and_once() {
+        let failed =
+            |since, message: &str| FailedBackup { since: Timestamp(since), at: Timestamp(since), message: message.to_owned() };
+        let noted = || vec![failed(2, "noted"), failed(1, "before")];
+        assert_eq!(all_failures(None, noted()), noted());
+        assert_eq!(all_failures(Some(failed(2, "now")), noted()), [failed(2, "now"), failed(1, "before")]);
+        assert_eq!(all_failures(Some(failed(3, "now")), noted()), [failed(3, "now"), failed(2, "noted"), failed(1, "before")]);
+        let many: Vec<FailedBackup> = (0..20).map(|since| failed(since, "")).collect();
+        assert_eq!(all_failures(Some(failed(30, "")), many).len(), MAX_FAILED_BACKUPS);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tollgate_core::Timestamp;
+use tollgate_store::FailedBackup;
 
 const HOUR_MS: i64 = 3_600_000;
 /// Pause after a backup that failed.
@@ -23,17 +24,7 @@ enum ScheduleOutcome {
     Unknown,
     /// The last backup succeeded, or there is no schedule.
     Well,
-    Failing(BackupFailure),
-}
-
-/// Why scheduled backups fail.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackupFailure {
-    /// The first failure since a backup was made.
-    pub since: Timestamp,
-    /// The last failure.
-    pub at: Timestamp,
-    pub message: String,
+    Failing(FailedBackup),
 }
 
 impl ScheduledBackups {
@@ -55,13 +46,16 @@ impl ScheduledBackups {
         *self.outcome() = ScheduleOutcome::Well;
     }
 
-    pub fn set_failed(&self, message: String, now: Timestamp) {
+    /// Notes a failure, and returns it with the first one since a backup was made.
+    pub fn set_failed(&self, message: String, now: Timestamp) -> FailedBackup {
         let mut outcome = self.outcome();
         let since = if let ScheduleOutcome::Failing(before) = &*outcome { before.since } else { now };
-        *outcome = ScheduleOutcome::Failing(BackupFailure { since, at: now, message });
+        let failure = FailedBackup { since, at: now, message };
+        *outcome = ScheduleOutcome::Failing(failure.clone());
+        failure
     }
 
-    pub fn failure(&self) -> Option<BackupFailure> {
+    pub fn failure(&self) -> Option<FailedBackup> {
         if let ScheduleOutcome::Failing(failure) = &*self.outcome() { Some(failure.clone()) } else { None }
     }
 
@@ -99,7 +93,7 @@ mod tests {
         assert_eq!(ScheduledBackups::new(false).next(None, 24, NOW), None, "not on PostgreSQL");
         scheduled.set_failed("no space".to_owned(), NOW);
         scheduled.set_failed("still none".to_owned(), NOW.plus_ms(5));
-        let failure = BackupFailure { since: NOW, at: NOW.plus_ms(5), message: "still none".to_owned() };
+        let failure = FailedBackup { since: NOW, at: NOW.plus_ms(5), message: "still none".to_owned() };
         assert_eq!(scheduled.failure(), Some(failure));
         assert_eq!(scheduled.next(Some(last), 24, NOW), Some(NOW.plus_ms(5 + RETRY_MS)));
         scheduled.set_well();

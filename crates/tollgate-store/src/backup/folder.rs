@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tollgate_core::Timestamp;
 
-use super::{COPY, DRAFT};
+use super::{COPY, DRAFT, free_bytes};
 use crate::{StoreError, data_folder};
 
 const PREFIX: &str = "tollgate-";
@@ -19,6 +19,8 @@ const SCHEDULED: &str = "scheduled-";
 const SUFFIX: &str = ".backup";
 /// Ending of the file with the result of a backup's last check.
 const NOTE: &str = ".checked";
+/// Name of the file that shows whether backups can be written, before the id of the process.
+const PROBE: &str = ".tollgate-probe";
 /// Folder that backups are restored into to be checked.
 const SCRATCH: &str = ".tollgate-check";
 
@@ -37,6 +39,15 @@ pub struct BackupFile {
     pub origin: BackupOrigin,
     /// Result of its last check.
     pub note: Option<BackupNote>,
+}
+
+/// A folder that backups can be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FolderProbe {
+    /// Whether it exists. Otherwise it can be made.
+    pub exists: bool,
+    /// Bytes free on its disk; `None`: unknown.
+    pub free: Option<u64>,
 }
 
 /// Why a backup was made.
@@ -93,7 +104,7 @@ impl BackupFolder {
         self.path.join(SCRATCH)
     }
 
-    fn failed(&self, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> StoreError {
+    pub(super) fn failed(&self, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> StoreError {
         let path = self.path.join(name);
         move |source| StoreError::File { action, path, source }
     }
@@ -118,6 +129,21 @@ impl BackupFolder {
             at = at.plus_ms(1_000);
         }
         Ok(self.path.join(name_of(origin, at)))
+    }
+
+    /// Tries whether backups can be written: makes a file in the folder, or in the nearest existing folder above it, and removes it
+    /// again.
+    ///
+    /// # Errors
+    /// When no file can be made there.
+    pub fn probe(&self) -> Result<FolderProbe, StoreError> {
+        // The last folder above a relative path is an empty one: the current folder.
+        let mut above = self.path.ancestors().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        let nearest = above.find(|folder| folder.exists()).unwrap_or(Path::new("."));
+        let file = nearest.join(format!("{PROBE}-{}", std::process::id()));
+        let made = fs::File::create_new(&file).and_then(|_| fs::remove_file(&file));
+        made.map_err(|source| StoreError::File { action: "make a file in", path: nearest.to_owned(), source })?;
+        Ok(FolderProbe { exists: nearest == self.path, free: free_bytes(nearest) })
     }
 
     /// The backups that are there, newest first.
@@ -156,12 +182,16 @@ impl BackupFolder {
         fs::remove_file(self.path.join(name)).map(|()| true).map_err(self.failed("remove", name))
     }
 
-    /// Removes the oldest backups of the schedule beyond the newest `kept` ones, and returns their names.
+    /// Removes the oldest backups of the schedule beyond the newest `kept` ones, with what is noted of failures before those, and
+    /// returns their names.
     pub fn remove_old(&self, kept: usize) -> Result<Vec<String>, StoreError> {
-        let scheduled = self.list()?.into_iter().filter(|file| file.origin == BackupOrigin::Schedule);
-        let names: Vec<String> = scheduled.skip(kept).map(|file| file.name).collect();
+        let scheduled: Vec<BackupFile> = self.list()?.into_iter().filter(|file| file.origin == BackupOrigin::Schedule).collect();
+        let names: Vec<String> = scheduled.iter().skip(kept).map(|file| file.name.clone()).collect();
         for name in &names {
             self.remove(name)?;
+        }
+        if let Some(oldest) = kept.checked_sub(1).and_then(|last| scheduled.get(last)) {
+            self.forget_failures_before(oldest.made_at)?;
         }
         Ok(names)
     }
@@ -257,6 +287,24 @@ mod tests {
         );
         assert_eq!(folder.open(&name).unwrap().unwrap().1, 6);
         assert!(folder.remove(&name).unwrap() && !target.exists() && !folder.remove(&name).unwrap());
+    }
+
+    #[test]
+    fn probe_says_whether_backups_can_be_written() {
+        let data = tempfile::TempDir::new().unwrap();
+        let folder = BackupFolder::of(data.path());
+        let probed = folder.probe().unwrap();
+        assert!(!probed.exists && probed.free.is_some(), "it can be made");
+        fs::create_dir(folder.path()).unwrap();
+        assert!(folder.probe().unwrap().exists);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the file is removed again");
+        let file = data.path().join("a-file");
+        fs::write(&file, "x").unwrap();
+        for path in [file.clone(), file.join("below").join("it")] {
+            let fault = BackupFolder::at(path).probe().unwrap_err().to_string();
+            assert!(fault.contains("cannot make a file in") && fault.contains("a-file"), "{fault}");
+        }
+        assert!(BackupFolder::at(PathBuf::from("no-such-folder/below")).probe().is_ok(), "below the current folder");
     }
 
     #[test]

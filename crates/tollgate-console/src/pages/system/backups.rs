@@ -29,11 +29,14 @@ struct ScheduleObject {
     folder: String,
     next_at: Option<String>,
     failure: Option<FailureObject>,
+    failures: Vec<FailureObject>,
+    folder_fault: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 struct FailureObject {
     since: String,
+    at: String,
     message: String,
 }
 
@@ -63,28 +66,47 @@ pub(super) struct BackupPart {
     pub(super) next: Option<TimeText>,
     /// Time of the first failure, and the reason.
     pub(super) failure: Option<(Option<TimeText>, String)>,
+    /// Why the folder cannot be read.
+    pub(super) folder_fault: Option<String>,
     pub(super) rows: Vec<BackupRow>,
 }
 
+/// A backup, or a scheduled one that failed.
 #[derive(Debug)]
 pub(super) struct BackupRow {
+    /// When it was begun; of failures in a row the first.
+    pub(super) begun: Option<TimeText>,
+    pub(super) is_scheduled: bool,
+    /// The backup; `None`: it failed.
+    pub(super) file: Option<BackupFileCell>,
+    /// The result of its last check; of one that failed, that it was not made.
+    pub(super) mark: Mark,
+    /// When it was checked, or when the last of several failed.
+    pub(super) marked: Option<TimeText>,
+    /// What the check found, or why it failed.
+    pub(super) fault: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct BackupFileCell {
     pub(super) name: String,
     pub(super) size: String,
-    pub(super) made: Option<TimeText>,
     pub(super) link: String,
-    pub(super) is_scheduled: bool,
-    pub(super) check: Mark,
-    pub(super) checked: Option<TimeText>,
-    /// What the check found.
-    pub(super) fault: Option<String>,
 }
 
 impl BackupPart {
     pub(super) async fn load(request: &PageRequest) -> Result<Self, ApiError> {
         let schedule: ScheduleObject = request.read(operations::GET_BACKUP_SCHEDULE, ApiCall::default()).await?;
-        let backups = request.read::<ApiPage<BackupObject>>(operations::LIST_BACKUPS, ApiCall::default()).await?.items;
+        let backups = match schedule.folder_fault {
+            None => request.read::<ApiPage<BackupObject>>(operations::LIST_BACKUPS, ApiCall::default()).await?.items,
+            Some(_) => Vec::new(),
+        };
         let t = request.t();
         let link = |name: &str| request.url(&format!("/admin/v1/backups/{name}"));
+        let made = backups.into_iter().map(|it| (it.made_at.clone(), row(t, link(&it.name), it)));
+        let failed = schedule.failures.iter().map(|it| (it.since.clone(), failed_row(t, it)));
+        let mut rows: Vec<(String, BackupRow)> = made.chain(failed).collect();
+        rows.sort_by(|(one, _), (other, _)| other.cmp(one));
         Ok(Self {
             is_supported: schedule.supported,
             mark: mark(t, &schedule),
@@ -92,7 +114,8 @@ impl BackupPart {
             next: schedule.next_at.as_deref().and_then(|at| format::time(t, at)),
             failure: schedule.failure.map(|it| (format::time(t, &it.since), format::capital(&it.message))),
             folder: schedule.folder,
-            rows: backups.into_iter().map(|it| row(t, link(&it.name), it)).collect(),
+            folder_fault: schedule.folder_fault.as_deref().map(format::capital),
+            rows: rows.into_iter().map(|(_, row)| row).collect(),
         })
     }
 }
@@ -123,14 +146,23 @@ fn row(t: Locale, link: String, backup: BackupObject) -> BackupRow {
         Some(CheckObject { fault: Some(_), .. }) => Mark::new("bad", "badc", t.say("backups.unsound")),
     };
     BackupRow {
-        link,
-        size: format::bytes(t, backup.bytes),
-        made: format::time(t, &backup.made_at),
+        begun: format::time(t, &backup.made_at),
         is_scheduled: backup.scheduled,
-        check,
-        checked: backup.check.as_ref().and_then(|check| format::time(t, &check.at)),
+        mark: check,
+        marked: backup.check.as_ref().and_then(|check| format::time(t, &check.at)),
         fault: backup.check.and_then(|check| check.fault).map(|fault| format::capital(&fault)),
-        name: backup.name,
+        file: Some(BackupFileCell { name: backup.name, size: format::bytes(t, backup.bytes), link }),
+    }
+}
+
+fn failed_row(t: Locale, failure: &FailureObject) -> BackupRow {
+    BackupRow {
+        begun: format::time(t, &failure.since),
+        is_scheduled: true,
+        file: None,
+        mark: Mark::new("bad", "badc", t.say("backups.not_made")),
+        marked: Some(&failure.at).filter(|at| **at != failure.since).and_then(|at| format::time(t, at)),
+        fault: Some(format::capital(&failure.message)),
     }
 }
 
@@ -171,9 +203,23 @@ pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageF
 mod tests {
     use super::*;
 
+    fn failure(at: &str) -> FailureObject {
+        FailureObject { since: "2026-11-01T00:00:00Z".to_owned(), at: at.to_owned(), message: "no space".to_owned() }
+    }
+
+    #[test]
+    fn failed_backup_is_a_row_with_its_reason() {
+        let row = |at: &str| failed_row(Locale::EN, &failure(at));
+        let once = row("2026-11-01T00:00:00Z");
+        assert!(once.file.is_none() && once.is_scheduled && once.begun.is_some() && once.marked.is_none());
+        assert_eq!((once.mark.tone, once.fault.as_deref()), ("bad", Some("No space")));
+        assert!(row("2026-11-01T01:00:00Z").marked.is_some(), "the last of several");
+    }
+
     fn schedule(supported: bool, interval_hours: u64, failing: bool) -> ScheduleObject {
-        let failure = failing.then(|| FailureObject { since: "2026-11-01T00:00:00Z".to_owned(), message: "no space".to_owned() });
-        ScheduleObject { supported, interval_hours, keep: 7, folder: "/b".to_owned(), next_at: None, failure }
+        let failure = failing.then(|| failure("2026-11-01T01:00:00Z"));
+        let (folder, failures) = ("/b".to_owned(), Vec::new());
+        ScheduleObject { supported, interval_hours, keep: 7, folder, next_at: None, failure, failures, folder_fault: None }
     }
 
     #[test]
@@ -191,8 +237,8 @@ mod tests {
             let name = "tollgate-2026-11-22T18-23-29Z.backup".to_owned();
             let made_at = "2026-11-22T18:23:29Z".to_owned();
             let row = row(Locale::EN, String::new(), BackupObject { name, bytes: 2_048, made_at, scheduled: true, check });
-            assert_eq!((row.size.as_str(), row.is_scheduled), ("2.0 KiB", true));
-            (row.check.tone, row.checked.is_some(), row.fault)
+            assert_eq!((row.file.unwrap().size.as_str(), row.is_scheduled), ("2.0 KiB", true));
+            (row.mark.tone, row.marked.is_some(), row.fault)
         };
         let at = || "2026-11-22T19:00:00Z".to_owned();
         assert_eq!(of(None), ("off", false, None));

@@ -101,6 +101,47 @@ fn setting_is_changed_at_run_time_and_reset_to_its_default() {
     assert_eq!(root.get(&admin.gateway, "/settings/no.such").status, 404);
 }
 
+#[test]
+fn scheduled_backup_that_failed_is_a_row_of_the_backups() {
+    let admin = Admin::echo();
+    let mut root = root_of(&admin);
+    let set = |hours: &str| {
+        let body = json!({"value": hours});
+        assert_eq!(admin.call("PUT", "/admin/v1/settings/backup.interval_hours", Some(&body)).status, 200);
+    };
+    let schedule = || admin.get("/admin/v1/backup-schedule");
+    // A folder that is named like a file of an interrupted backup cannot be removed like one.
+    let left = admin.gateway.data().join("backups").join("tollgate-2026-11-22T18-23-29Z.backup.new-1");
+    std::fs::create_dir_all(&left).unwrap();
+    set("1");
+    wait_for("a failed backup", Duration::from_secs(60), || schedule()["failure"].is_object());
+    let failures = schedule()["failures"].clone();
+    assert!(failures[0]["message"].as_str().unwrap().contains("cannot remove"), "{failures}");
+    let page = root.page(&admin.gateway, "/system");
+    assert!(page.contains("Not made") && page.contains("No file") && page.contains("Cannot remove"), "{page}");
+    assert!(!page.contains("There is no backup yet."), "{page}");
+
+    // It stays when the next one is made.
+    std::fs::remove_dir(&left).unwrap();
+    set("0");
+    wait_for("no schedule", Duration::from_secs(60), || schedule()["failure"].is_null());
+    set("1");
+    wait_for("a backup", Duration::from_secs(60), || schedule()["last_at"].is_string());
+    assert_eq!(schedule()["failures"], failures);
+    let page = root.page(&admin.gateway, "/system");
+    assert!(page.contains("Not made") && page.contains("/admin/v1/backups/tollgate-scheduled-"), "{page}");
+}
+
+#[test]
+fn folder_of_backups_that_cannot_be_read_is_said_on_the_page() {
+    let admin = Admin::echo();
+    let mut root = root_of(&admin);
+    std::fs::write(admin.gateway.data().join("backups"), "x").unwrap();
+    let page = root.page(&admin.gateway, "/system");
+    assert!(page.contains("The folder of backups cannot be read") && page.contains("check that it exists"), "{page}");
+    assert!(admin.get("/admin/v1/backup-schedule")["folder_fault"].is_string());
+}
+
 /// The page of a job once it has ended.
 fn ended(person: &mut Person, gateway: &TestGateway, path: &str) -> String {
     wait_for("the job ends", Duration::from_mins(1), || !person.page(gateway, path).contains("data-job-events"));
