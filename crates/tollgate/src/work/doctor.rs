@@ -1,5 +1,7 @@
 //! Checks everything that serving needs.
 
+mod backups;
+
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -62,8 +64,8 @@ impl DoctorOutcome {
     }
 }
 
-/// Checks folder, disk, open files, addresses, database, channels, journal, the storage of exports, Redis and the clock beside it. The
-/// settings are those that were loaded.
+/// Checks folder, disk, open files, addresses, database, channels, journal, the folder of backups, the storage of exports, Redis and the
+/// clock beside it. The settings are those that were loaded.
 pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOutcome, Failure> {
     let mut checks = Checks { control, items: vec![Finding::new("settings", true, "all values are valid")] };
     let folder = std::fs::metadata(&config.data);
@@ -80,15 +82,20 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
     if let Some(address) = config.console {
         checks.add("console", || Ok(ports::check(address, "console.listen", &config.data)))?;
     }
+    let mut catalog = None;
     if folder.is_ok() {
-        let mut catalog = None;
         checks.add("database", || Ok(database(config, &mut catalog)))?;
-        if let Some(catalog) = &catalog {
-            let (config, _) = config.with_stored(&catalog.stored_settings);
-            checks.add("channels", || Ok(channels(catalog, &config)))?;
-        }
+    }
+    // The settings with those that are changed at run time.
+    let current = catalog.as_ref().map(|catalog| config.with_stored(&catalog.stored_settings).0);
+    let current = current.as_ref().unwrap_or(config);
+    if let Some(catalog) = &catalog {
+        checks.add("channels", || Ok(channels(catalog, current)))?;
+    }
+    if folder.is_ok() {
         checks.add("journal", || journal(&compose::journal_folder(&config.data), control))?;
     }
+    checks.add("backups", || Ok(backups::check(current, compose::now())))?;
     if config.export_endpoint.is_some() {
         checks.add("export", || Ok(export(config, control)))?;
     }

@@ -1,13 +1,14 @@
 //! Backups that a gateway makes by itself, and the check that a backup can be restored.
 
-use std::time::Duration;
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tollgate_testkit::wait_for;
 
 use crate::{
     admin::{Admin, ok},
-    support,
+    support::{self, PROGRAM},
 };
 
 const LONG: Duration = Duration::from_mins(1);
@@ -89,4 +90,39 @@ fn failed_scheduled_backup_raises_an_alert() {
     assert!(schedule["failure"]["message"].is_string() && schedule["next_at"].is_string(), "{schedule}");
     set(&admin, "backup.interval_hours", "0");
     wait_for("the alert ends", LONG, || !alerts("open")[0].is_object() && alerts("ended")[0].is_object());
+}
+
+/// What the doctor says of the folder of backups, with a backup wanted every day.
+fn doctor(data: &Path) -> String {
+    let mut command = Command::new(PROGRAM);
+    command.env_clear().env("TOLLGATE_BACKUP__INTERVAL_HOURS", "24").args(["doctor", "--data"]).arg(data);
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let line = text.lines().find(|line| line.contains(" backups ")).unwrap_or_else(|| panic!("{text}"));
+    line.to_owned()
+}
+
+#[test]
+fn doctor_says_what_is_wrong_with_the_backups_and_what_to_do() {
+    let data = TempDir::new().unwrap();
+    let folder = data.path().join("backups");
+    let none = doctor(data.path());
+    assert!(none.starts_with("note") && none.contains("is made with the first backup"), "{none}");
+    assert!(none.contains("there is no scheduled backup yet") && !folder.exists(), "{none}");
+    fs::write(&folder, "x").unwrap();
+    let no_folder = doctor(data.path());
+    assert!(no_folder.starts_with("FAIL") && no_folder.contains("cannot make a file in"), "{no_folder}");
+    assert!(no_folder.contains("set another backup.folder"), "{no_folder}");
+    fs::remove_file(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("tollgate-scheduled-2026-01-01T00-00-00Z.backup"), "x").unwrap();
+    let late = doctor(data.path());
+    assert!(late.starts_with("FAIL") && late.contains("one is wanted every 24 h; start the gateway"), "{late}");
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ");
+    fs::write(folder.join(format!("tollgate-scheduled-{now}.backup")), "x").unwrap();
+    let well = doctor(data.path());
+    assert!(
+        well.starts_with("ok") && well.contains("takes backups") && well.contains("the newest scheduled backup is of"),
+        "{well}"
+    );
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "it leaves nothing behind");
 }

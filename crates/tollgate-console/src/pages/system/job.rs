@@ -160,6 +160,7 @@ fn check_name(t: Locale, what: &str) -> String {
         "database" => t.say("doctor.database"),
         "channels" => t.say("doctor.channels"),
         "journal" => t.say("doctor.journal"),
+        "backups" => t.say("doctor.backups"),
         "redis" => t.say("doctor.redis"),
         "clock" => t.say("doctor.clock"),
         "export" => t.say("export.title"),
