@@ -54,3 +54,60 @@ test("a record that cannot be shown says so in the drawer, with the request id",
     await page.locator("#drawer [role=alert]").waitFor({ state: "detached" });
   });
 });
+
+// What a script shows when its part cannot be fetched, and after its button.
+async function fails(page, faults, name, { route, ask, part }) {
+  let isBroken = true;
+  await page.route(route, (asked) => (isBroken && isPart(asked.request()) ? asked.abort() : asked.continue()));
+  await ask();
+  const alert = page.locator(`${part} [role=alert]`, { hasText: "No answer" });
+  await alert.waitFor();
+  await checkPage(page, faults.filter((fault) => !fault.includes("Failed to load") && !fault.includes("fetch")), name);
+  await screenshot(page, `${name.replaceAll(" ", "-")}`);
+  isBroken = false;
+  await alert.getByRole("button", { name: "Try again" }).click();
+  await alert.waitFor({ state: "detached" });
+  await page.unroute(route);
+}
+
+test("a part that a script loads says that it failed, and is asked for again", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    await page.clock.install();
+    await page.goto(`${gateway.base}/channels`);
+    await fails(page, faults, "channels not refreshed", {
+      route: "**/channels*", part: "#part", ask: () => page.clock.fastForward(31_000),
+    });
+    await page.locator("#part table").waitFor();
+  });
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/log`);
+    await fails(page, faults, "log not followed", {
+      route: "**/log?*", part: "#rows", ask: () => page.getByRole("button", { name: "Follow" }).click(),
+    });
+    await page.getByRole("button", { name: "Live" }).waitFor();
+    await fails(page, faults, "search without an answer", {
+      route: "**/search", part: "dialog", ask: () => page.keyboard.press("Control+k"),
+    });
+    await page.locator("dialog .hits li").first().waitFor();
+    await page.keyboard.press("Escape");
+    await page.locator("dialog").waitFor({ state: "detached" });
+    await fails(page, faults, "shortcuts without an answer", {
+      route: "**/shortcuts", part: "dialog", ask: () => page.keyboard.press("?"),
+    });
+    await page.locator("dialog #shortcuts").waitFor();
+  });
+});
+
+test("the playground says that it could not read a model's prices", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+    let isBroken = true;
+    await page.route("**/models.json*", (route) => (isBroken ? route.abort() : route.continue()));
+    await page.goto(`${gateway.base}/playground`);
+    const alert = page.locator(".answer [role=alert]", { hasText: "No answer" });
+    await alert.waitFor();
+    await screenshot(page, "playground-without-prices");
+    isBroken = false;
+    await alert.getByRole("button", { name: "Try again" }).click();
+    await alert.waitFor({ state: "detached" });
+  });
+});

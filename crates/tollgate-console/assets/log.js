@@ -1,5 +1,7 @@
 // The usage log: a record beside the list, its keys, and new records as they are booked. Lists and records come from the server. The
 // open record and whether new ones are followed are in the address.
+import { loadPart } from "./parts.js";
+
 const drawer = document.getElementById("drawer");
 const shown = () => drawer.firstElementChild?.dataset.open ?? null;
 const wanted = () => new URLSearchParams(location.search).get("open");
@@ -156,12 +158,8 @@ function say(text, pressed) {
 
 async function reload() {
   waiting = undefined;
-  const answer = await fetch(location.href, { headers: { "hx-request": "true" } });
-  const signIn = answer.status === 401 && answer.headers.get("hx-redirect");
-  if (signIn) location.assign(signIn);
-  if (!answer.ok) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const rows = page.getElementById("rows");
+  const page = await loadPart(document.getElementById("rows"), location.href, reload);
+  const rows = page?.getElementById("rows");
   if (!rows) return;
   document.getElementById("rows").replaceWith(rows);
   window.htmx?.process(rows);

@@ -13,9 +13,9 @@ for (const form of document.querySelectorAll("form[data-theme-form]")) {
     const theme = event.submitter?.value ?? "";
     if (theme === "light" || theme === "dark") root.dataset.theme = theme; else delete root.dataset.theme;
     document.cookie = `tollgate_theme=${theme}; path=/; max-age=31536000; samesite=lax`;
-    // The server keeps it for the member, too; the page need not wait.
+    // The server keeps it for the member, too; the page need not wait, and without an answer this browser has its cookie.
     const body = new URLSearchParams(new FormData(form, event.submitter));
-    fetch(form.action, { method: "POST", body, redirect: "manual", keepalive: true });
+    fetch(form.action, { method: "POST", body, redirect: "manual", keepalive: true }).catch(() => {});
     for (const button of form.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.value === theme));
     root.dispatchEvent(new CustomEvent("themechange"));
   });

@@ -1,5 +1,7 @@
 // The keyboard: Ctrl K searches, ? lists the shortcuts, g and a letter goes to a page, j and k move along rows, e exports them, r loads
 // again. Search and shortcuts are pages of the server in a dialog.
+import { loadPart } from "./parts.js";
+
 const search = document.querySelector("a[data-palette]");
 const WAIT_MS = 150;
 
@@ -12,12 +14,6 @@ function dialog(label) {
   made.addEventListener("click", (event) => { if (event.target === made) made.close(); });
   document.body.append(made);
   return made;
-}
-
-async function part(address, id, body) {
-  const answer = await fetch(address, { method: body ? "POST" : "GET", body, headers: { "hx-request": "true" } });
-  if (!answer.ok || answer.redirected) return undefined;
-  return new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(id);
 }
 
 async function openSearch() {
@@ -35,7 +31,8 @@ async function openSearch() {
     const asked = input.value;
     // In the body and not in the address: it may be a key.
     const sent = new URLSearchParams({ q: asked, csrf: search.dataset.csrf });
-    const found = await part(search.href, "hits", sent).catch(() => undefined);
+    const page = await loadPart(list, search.href, show, { method: "POST", body: sent });
+    const found = page?.getElementById("hits");
     if (found && asked === input.value) list.replaceChildren(found);
   };
   input.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, WAIT_MS); });
@@ -54,13 +51,17 @@ async function openSearch() {
 }
 
 async function openShortcuts() {
-  const found = await part(search.dataset.shortcuts, "shortcuts").catch(() => undefined);
-  if (!found) return;
   const made = dialog(search.dataset.shortcutsTitle);
-  made.append(found);
-  found.tabIndex = -1;
+  const page = await loadPart(made, search.dataset.shortcuts, openShortcuts);
+  const found = page?.getElementById("shortcuts");
+  if (found) {
+    made.append(found);
+    found.tabIndex = -1;
+  }
+  // Pressed again meanwhile, it has another dialog.
+  if (!made.isConnected) return;
   made.showModal();
-  found.focus();
+  found?.focus();
 }
 
 function moveAlongRows(step) {

@@ -1,5 +1,5 @@
-// Parts of a page that htmx loads: a placeholder while one takes longer than a moment, and where one fails what went wrong, with the
-// request id and a button that asks again. What was there before stays.
+// Parts of a page that are loaded after it, by htmx or by a script: a placeholder while htmx takes longer than a moment, and where one
+// fails what went wrong, with the request id and a button that asks again. What was there before stays.
 const SLOW_MS = 200;
 const timers = new WeakMap();
 
@@ -7,7 +7,8 @@ function copyOf(name) {
   return document.querySelector(`template[data-part-${name}]`)?.content.firstElementChild.cloneNode(true);
 }
 
-function clear(target) {
+/** Removes placeholder and fault of a part. */
+export function clear(target) {
   target.removeAttribute("aria-busy");
   for (const note of target.querySelectorAll("[data-part-note]")) note.remove();
 }
@@ -29,20 +30,52 @@ function put(target, note) {
   shown.dataset.partNote = "";
 }
 
-// Sends the request of a form or of a link again.
-function ask(source) {
-  if (source.matches("form")) source.requestSubmit();
-  else source.click();
+// Shows a fault with a button that calls `again`; if that returns false, the button leads to its own address.
+function fail(target, note, again) {
+  put(target, note);
+  note?.querySelector("[data-part-again]")?.addEventListener("click", (event) => {
+    if (again() !== false) event.preventDefault();
+  });
 }
 
-function fail(ctx, note) {
-  put(ctx.target, note);
-  const again = note?.querySelector("[data-part-again]");
-  again?.addEventListener("click", (event) => {
-    if (!ctx.sourceElement?.isConnected) return;
-    event.preventDefault();
-    ask(ctx.sourceElement);
-  });
+// What an answer says of its fault; one from elsewhere says nothing.
+function faultOf(text) {
+  const said = new DOMParser().parseFromString(text, "text/html").querySelector("[data-part-failed]");
+  return said ? document.importNode(said, true) : copyOf("lost");
+}
+
+/** Shows in a part that there was no answer, with a button that calls `again`. */
+export function showLost(target, again) {
+  fail(target, copyOf("lost"), again);
+}
+
+/**
+ * Loads a page for one of its parts and returns it as a document. If that fails, returns undefined, and `target` shows the fault with a
+ * button that calls `again`. A fault that is shown already stays as it is, so that it is not announced again and again.
+ */
+export async function loadPart(target, address, again, options = {}) {
+  const answer = await fetch(address, { ...options, headers: { "hx-request": "true" } }).catch(() => undefined);
+  const text = await answer?.text().catch(() => undefined);
+  const signIn = answer?.status === 401 && answer.headers.get("hx-redirect");
+  if (signIn) {
+    location.assign(signIn);
+    return undefined;
+  }
+  if (answer?.ok && !answer.redirected && text !== undefined) {
+    clear(target);
+    return new DOMParser().parseFromString(text, "text/html");
+  }
+  if (target.querySelector("[data-part-note]")) return undefined;
+  fail(target, text === undefined || answer.ok ? copyOf("lost") : faultOf(text), () => { clear(target); again(); });
+  return undefined;
+}
+
+// Sends the request of a form or of a link again.
+function askAgain(source) {
+  if (!source?.isConnected) return false;
+  if (source.matches("form")) source.requestSubmit();
+  else source.click();
+  return true;
 }
 
 document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
@@ -61,12 +94,11 @@ document.addEventListener("htmx:after:request", (event) => {
   // A session that has ended leads to the sign-in.
   if (ctx.response.status < 400 || ctx.response.headers.get("hx-redirect")) return;
   event.preventDefault();
-  const said = new DOMParser().parseFromString(ctx.text, "text/html").querySelector("[data-part-failed]");
-  fail(ctx, said ? document.importNode(said, true) : copyOf("lost"));
+  fail(ctx.target, faultOf(ctx.text), () => askAgain(ctx.sourceElement));
 });
 
 document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
-  if (ctx?.target instanceof Element) fail(ctx, copyOf("lost"));
+  if (ctx?.target instanceof Element) showLost(ctx.target, () => askAgain(ctx.sourceElement));
 });
 
 // Also of a request that a later one replaces.

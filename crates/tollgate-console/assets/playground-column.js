@@ -1,5 +1,6 @@
 // A model of the playground with its conversation: sends it, and shows the answer as it arrives, with its duration and cost.
 import { markdown } from "./markdown.js";
+import { clear, showLost } from "./parts.js";
 import { codecs, events, newAnswer } from "./playground-protocols.js";
 
 // Texts of streams that are kept for the reader, in characters.
@@ -49,6 +50,16 @@ export class Column {
     part(this.node, "price").textContent = price;
     part(this.node, "price").title = title;
     for (const button of this.node.querySelectorAll("[data-remove]")) button.title = words.remove;
+  }
+
+  // What the model square says of the model. Not all readers see it.
+  async readSquare(address, options) {
+    const answer = await fetch(address, options).catch(() => null);
+    const square = answer?.ok ? await answer.json().catch(() => null) : null;
+    const talk = part(this.node, "talk");
+    if (square || (answer && answer.status < 500)) clear(talk);
+    else showLost(talk, () => this.playground.modelChanged(this));
+    return square;
   }
 
   // The reader's turn, and the answer to it.
@@ -184,17 +195,21 @@ export class Column {
   // The amount is the record's: nothing is estimated.
   async #charge(id) {
     const shown = part(this.node, "cost");
+    let answer;
     for (let look = 0; look < LOOKS; look += 1) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
-      const answer = await fetch(`${this.playground.console}/admin/v1/usage/${encodeURIComponent(id)}`).catch(() => null);
+      answer = await fetch(`${this.playground.console}/admin/v1/usage/${encodeURIComponent(id)}`).catch(() => null);
       if (answer?.ok) {
         const { sale } = await answer.json();
         shown.textContent = sale === null ? this.playground.words.unpriced : this.playground.money(sale);
         shown.title = sale === null ? "" : this.playground.usd(sale);
         return;
       }
-      if (answer && answer.status !== 404) return;
+      if (answer && answer.status !== 404) break;
     }
+    // A record that is not booked yet is found by its link.
+    const talk = part(this.node, "talk");
+    if (!answer || answer.status >= 500) showLost(talk, () => { clear(talk); this.#charge(id); });
   }
 
   // The results of calls are typed by the reader; the conversation goes on with them.

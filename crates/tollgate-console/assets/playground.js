@@ -129,8 +129,7 @@ const playground = {
     const query = new URLSearchParams({ model: column.model });
     const headers = this.key ? { authorization: `Bearer ${this.key.secret}` } : {};
     const address = `${this.key ? root.dataset.send : this.console}/models.json?${query}`;
-    const answer = await fetch(address, { headers, credentials: this.key ? "omit" : "same-origin" }).catch(() => null);
-    const square = answer?.ok ? await answer.json() : null;
+    const square = await column.readSquare(address, { headers, credentials: this.key ? "omit" : "same-origin" });
     const model = square?.data[0];
     const group = this.key?.group ?? document.getElementById("group")?.value;
     const offer = model?.groups.find((one) => one.group === group) ?? model?.groups[0];

@@ -35,7 +35,7 @@ for (const form of document.querySelectorAll("form[data-stages]")) {
     button.removeAttribute("aria-busy");
     button.disabled = false;
     // An answer that is no list is shown as the page that it is.
-    if (!list.firstElementChild) form.submit();
+    if (isWhole && !list.firstElementChild) form.submit();
     else if (!isWhole || !list.lastElementChild.classList.contains("end")) sayIncomplete(form, list);
   });
 }

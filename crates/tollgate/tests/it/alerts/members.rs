@@ -79,12 +79,12 @@ fn home_page_shows_the_thresholds_that_are_reached() {
         ("half", "1", "Whole numbers of 1 to 100"),
         ("0", "1", "Whole numbers of 1 to 100"),
         ("101", "1", "Whole numbers of 1 to 100"),
-        ("80", "<b>", "aria-invalid"),
+        ("80", "<u>", "aria-invalid"),
     ] {
         let fields = [("notice_percents", percents), ("notice_balance", balance)];
         let answer = ann.post(&admin.gateway, "/profile/notices", &fields);
         let page = answer.text();
-        assert!(answer.status == 422 && page.contains(text) && !page.contains("<b>"), "{percents} {balance}: {page}");
+        assert!(answer.status == 422 && page.contains(text) && !page.contains("<u>"), "{percents} {balance}: {page}");
     }
     let page = ann.page(&admin.gateway, "/profile");
     assert!(page.contains("name=\"notice_percents\" type=\"text\" value=\"\""), "what was refused is not kept: {page}");

@@ -36,9 +36,9 @@ fn channel_is_edited_as_a_file_and_restored_to_a_version() {
     let post = |boss: &mut Person, path: &str, file: &str, version: &str| {
         boss.post(&admin.gateway, &format!("/channels/main/{path}"), &[("file", file), ("version", version)])
     };
-    let wrong = post(&mut boss, "file", &format!("{file}\nweigth = 3 # <b>\n"), &version);
+    let wrong = post(&mut boss, "file", &format!("{file}\nweigth = 3 # <u>\n"), &version);
     let text = wrong.text();
-    assert!(wrong.status == 422 && text.contains("weigth") && text.contains("line ") && !text.contains("<b>"), "{text}");
+    assert!(wrong.status == 422 && text.contains("weigth") && text.contains("line ") && !text.contains("<u>"), "{text}");
     let mut chinese = boss.clone();
     chinese.language = Some("zh-CN");
     let text = post(&mut chinese, "file", &format!("{file}\nweigth = 3\n"), &version).text();
