@@ -82,8 +82,7 @@ pub(crate) fn build(options: &DistOptions) -> Result<PathBuf> {
     println!("1 of 4: building the programs of the bench");
     bench::build("release", &[bench::PACKAGE])?;
     for program in BENCH_PROGRAMS {
-        fs::copy(shell::target_dir().join("release").join(program), home.join(program))
-            .with_context(|| format!("cannot copy `{program}`"))?;
+        copy_program(&shell::target_dir().join("release").join(program), &home.join(program))?;
     }
     println!("2 of 4: building the program with counters");
     build_with(&home, "counted", &format!("-Cprofile-generate={}", counts.display()), options)?;
@@ -116,7 +115,13 @@ fn build_with(home: &Path, folder: &str, flags: &str, options: &DistOptions) -> 
         cargo.env("CFLAGS", format!("-march={cpu}"));
     }
     shell::run(cargo.arg("--target-dir").arg(&folder).env("RUSTFLAGS", flags))?;
-    fs::copy(folder.join(host).join(PROFILE).join("tollgate"), home.join("tollgate")).context("cannot copy `tollgate`")?;
+    copy_program(&folder.join(host).join(PROFILE).join("tollgate"), &home.join("tollgate"))
+}
+
+/// Copies a program, also over one that is running: that process keeps the file it was started from.
+fn copy_program(from: &Path, to: &Path) -> Result<()> {
+    let _ = fs::remove_file(to);
+    fs::copy(from, to).with_context(|| format!("cannot copy `{}` to `{}`", from.display(), to.display()))?;
     Ok(())
 }
 
