@@ -62,7 +62,7 @@ const RECENT_ROWS: i64 = 256;
 const IDS_A_ROW: usize = 4_096;
 
 /// Records that are turned into rows at once, so that the rows of a large batch are not all in memory.
-const RECORDS_AT_ONCE: usize = 2_048;
+const RECORDS_AT_ONCE: usize = 512;
 
 /// A value to bind.
 #[derive(Clone, Debug)]

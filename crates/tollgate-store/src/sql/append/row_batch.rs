@@ -63,13 +63,13 @@ impl TargetTable {
     }
 }
 
-/// A value; texts and bytes are ranges of [`RowBatch::bytes`].
+/// A value in 16 bytes; texts and bytes are parts of [`RowBatch::bytes`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CellValue {
     Null,
     Number(i64),
-    Text { from: usize, to: usize },
-    Bytes { from: usize, to: usize },
+    Text { from: usize, length: u32 },
+    Bytes { from: usize, length: u32 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,16 +139,14 @@ impl RowBatch {
     pub(super) fn blob(&mut self, bytes: &[u8]) -> &mut Self {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        self.cells.push(CellValue::Bytes { from, to: self.bytes.len() });
-        self
+        self.push_bytes(from)
     }
 
     /// The bytes that a function appends.
     pub(super) fn encoded(&mut self, append: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         let from = self.bytes.len();
         append(&mut self.bytes);
-        self.cells.push(CellValue::Bytes { from, to: self.bytes.len() });
-        self
+        self.push_bytes(from)
     }
 
     /// The text of a value that never contains NUL, such as an id.
@@ -159,18 +157,31 @@ impl RowBatch {
     }
 
     fn push_text(&mut self, from: usize) -> &mut Self {
-        self.cells.push(CellValue::Text { from, to: self.bytes.len() });
+        self.cells.push(CellValue::Text { from, length: self.length_since(from) });
         self
+    }
+
+    fn push_bytes(&mut self, from: usize) -> &mut Self {
+        self.cells.push(CellValue::Bytes { from, length: self.length_since(from) });
+        self
+    }
+
+    fn length_since(&self, from: usize) -> u32 {
+        u32::try_from(self.bytes.len() - from).expect("a value is shorter than 4 GiB")
+    }
+
+    fn part(&self, from: usize, length: u32) -> &[u8] {
+        &self.bytes[from..from + length as usize]
     }
 
     pub(super) fn value(&self, cell: CellValue) -> Value<'_> {
         match cell {
             CellValue::Null => Value::Null,
             CellValue::Number(number) => Value::Number(number),
-            CellValue::Text { from, to } => {
-                Value::Text(std::str::from_utf8(&self.bytes[from..to]).expect("only texts are written there"))
+            CellValue::Text { from, length } => {
+                Value::Text(std::str::from_utf8(self.part(from, length)).expect("only texts are written there"))
             }
-            CellValue::Bytes { from, to } => Value::Bytes(&self.bytes[from..to]),
+            CellValue::Bytes { from, length } => Value::Bytes(self.part(from, length)),
         }
     }
 
@@ -179,9 +190,9 @@ impl RowBatch {
         match (one, other) {
             (CellValue::Null, CellValue::Null) => true,
             (CellValue::Number(one), CellValue::Number(other)) => one == other,
-            (CellValue::Text { from, to }, CellValue::Text { from: other_from, to: other_to })
-            | (CellValue::Bytes { from, to }, CellValue::Bytes { from: other_from, to: other_to }) => {
-                self.bytes[from..to] == self.bytes[other_from..other_to]
+            (CellValue::Text { from, length }, CellValue::Text { from: other_from, length: other_length })
+            | (CellValue::Bytes { from, length }, CellValue::Bytes { from: other_from, length: other_length }) => {
+                self.part(from, length) == self.part(other_from, other_length)
             }
             _ => false,
         }
