@@ -22,12 +22,13 @@ use crate::shell;
 const RUNS: usize = 5;
 /// Questions about everything, thirty days, and the days before them.
 pub(super) const MONTH: &str = "since=2026-10-07T00:00:00Z&until=2026-11-06T00:00:00Z";
-const QUESTIONS: [&str; 31] = [
+const QUESTIONS: [&str; 36] = [
     "usage?limit=100",
     "usage?limit=100&model=model-11",
     "usage?limit=100&outcome=upstream_broke",
     "usage?limit=100&outcome=caller_left,upstream_broke,refused,gateway_stopped",
     "usage?limit=100&status=500",
+    "usage?limit=100&tried_channel=channel 1&tried_failed=true&MONTH",
     "usage/summary?by=nothing",
     "usage/summary?by=day",
     "usage/summary?by=month",
@@ -47,7 +48,11 @@ const QUESTIONS: [&str; 31] = [
     "usage/histogram?MONTH",
     "keys?limit=1000",
     "keys?name=key 7",
+    "keys?sort=spent&limit=100",
+    "keys?sort=last_used&limit=100",
     "members?limit=1000",
+    "members?sort=spent&limit=100",
+    "members?sort=last_used&limit=100",
     "budgets?subject=key&limit=1000",
     "prices",
     "prices/unpriced",

@@ -12,7 +12,7 @@ use super::usage_api::MONTH;
 
 /// Times each page is asked for; the slowest counts.
 const RUNS: usize = 5;
-pub(super) const PAGES: [&str; 29] = [
+pub(super) const PAGES: [&str; 35] = [
     "console",
     "overview",
     "overview?range=7d",
@@ -23,11 +23,15 @@ pub(super) const PAGES: [&str; 29] = [
     "log?MONTH&model=model-11",
     "log?MONTH&outcome=upstream_broke",
     "log?MONTH&outcome=not_completed",
+    "log?MONTH&tried_channel=channel 1&tried_failed=true",
     "keys",
     "keys?sort=spent",
+    "keys?sort=last_used",
     "keys?search=key 7",
     "keys?unused_days=30",
     "members",
+    "members?sort=spent",
+    "members?sort=last_used",
     "members?name=member 7",
     "members/member 7",
     "groups",
@@ -35,11 +39,13 @@ pub(super) const PAGES: [&str; 29] = [
     "pricing",
     "pricing/unpriced",
     "ledger",
+    "ledger?MONTH",
     "audit",
     "alerts",
     "settings",
     "system",
     "models",
+    "models/model-11",
     "status",
     "search?q=key 7",
 ];

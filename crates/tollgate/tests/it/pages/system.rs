@@ -114,7 +114,7 @@ fn scheduled_backup_that_failed_is_a_row_of_the_backups() {
     let left = admin.gateway.data().join("backups").join("tollgate-2026-11-22T18-23-29Z.backup.new-1");
     std::fs::create_dir_all(&left).unwrap();
     set("1");
-    wait_for("a failed backup", Duration::from_secs(60), || schedule()["failure"].is_object());
+    wait_for("a failed backup", Duration::from_mins(1), || schedule()["failure"].is_object());
     let failures = schedule()["failures"].clone();
     assert!(failures[0]["message"].as_str().unwrap().contains("cannot remove"), "{failures}");
     let page = root.page(&admin.gateway, "/system");
@@ -124,9 +124,9 @@ fn scheduled_backup_that_failed_is_a_row_of_the_backups() {
     // It stays when the next one is made.
     std::fs::remove_dir(&left).unwrap();
     set("0");
-    wait_for("no schedule", Duration::from_secs(60), || schedule()["failure"].is_null());
+    wait_for("no schedule", Duration::from_mins(1), || schedule()["failure"].is_null());
     set("1");
-    wait_for("a backup", Duration::from_secs(60), || schedule()["last_at"].is_string());
+    wait_for("a backup", Duration::from_mins(1), || schedule()["last_at"].is_string());
     assert_eq!(schedule()["failures"], failures);
     let page = root.page(&admin.gateway, "/system");
     assert!(page.contains("Not made") && page.contains("/admin/v1/backups/tollgate-scheduled-"), "{page}");
