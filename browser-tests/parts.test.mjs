@@ -98,6 +98,48 @@ test("a part that a script loads says that it failed, and is asked for again", a
   });
 });
 
+// Types two searches, of which the first is answered last. `ends` says how each of them ends: "abort" or "continue".
+async function searchTwice(page, ends) {
+  let release;
+  const held = new Promise((resolve) => { release = resolve; });
+  const [first, second] = Object.keys(ends);
+  const asks = (request) => new URLSearchParams(request.postData() ?? "").get("q");
+  await page.route("**/search", async (route) => {
+    const asked = asks(route.request());
+    if (asked === first) await held;
+    return route[ends[asked] ?? "continue"]();
+  });
+  await page.goto(`${gateway.base}/log`);
+  await page.keyboard.press("Control+k");
+  await page.locator("dialog .hits li").first().waitFor();
+  const field = page.locator("dialog input");
+  const sent = page.waitForRequest((request) => asks(request) === first);
+  await field.fill(first);
+  await sent;
+  const ended = (asked) => new Promise((resolve) => {
+    for (const name of ["requestfinished", "requestfailed"]) page.on(name, (request) => { if (asks(request) === asked) resolve(); });
+  });
+  const [firstEnded, secondEnded] = [ended(first), ended(second)];
+  await field.fill(second);
+  await secondEnded;
+  await page.locator(ends[second] === "abort" ? "dialog [role=alert]" : "dialog .hits").first().waitFor();
+  release();
+  await firstEnded;
+  // What the script does with the answer happens before a later task of the page.
+  await page.evaluate(() => new Promise((resolve) => { setTimeout(resolve, 100); }));
+  await page.unroute("**/search");
+}
+
+test("an older search that is answered late neither covers newer results nor clears a newer fault", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+    await searchTwice(page, { key: "abort", keys: "continue" });
+    assert.equal(await page.locator("dialog [role=alert]").count(), 0);
+    await page.locator("dialog .hits", { hasText: "Keys" }).waitFor();
+    await searchTwice(page, { model: "continue", models: "abort" });
+    assert.equal(await page.locator("dialog [role=alert]", { hasText: "No answer" }).count(), 1);
+  });
+});
+
 test("the playground says that it could not read a model's prices", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
     let isBroken = true;

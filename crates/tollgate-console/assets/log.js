@@ -158,7 +158,10 @@ function say(text, pressed) {
 
 async function reload() {
   waiting = undefined;
-  const page = await loadPart(document.getElementById("rows"), location.href, reload);
+  const part = () => document.getElementById("rows");
+  const { live } = part().dataset;
+  // Another filter may have replaced the list meanwhile.
+  const page = await loadPart(part, location.href, reload, { isCurrent: () => part().dataset.live === live });
   const rows = page?.getElementById("rows");
   if (!rows) return;
   document.getElementById("rows").replaceWith(rows);

@@ -27,13 +27,18 @@ async function openSearch() {
   made.append(input, list);
   made.showModal();
   let waiting;
+  let latest = 0;
   const show = async () => {
     const asked = input.value;
+    latest += 1;
+    const mine = latest;
     // In the body and not in the address: it may be a key.
     const sent = new URLSearchParams({ q: asked, csrf: search.dataset.csrf });
-    const page = await loadPart(list, search.href, show, { method: "POST", body: sent });
+    // Answers may come in another order than they were asked for.
+    const isCurrent = () => mine === latest && asked === input.value;
+    const page = await loadPart(list, search.href, show, { method: "POST", body: sent, isCurrent });
     const found = page?.getElementById("hits");
-    if (found && asked === input.value) list.replaceChildren(found);
+    if (found) list.replaceChildren(found);
   };
   input.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, WAIT_MS); });
   made.addEventListener("keydown", (event) => {

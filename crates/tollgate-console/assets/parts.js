@@ -51,22 +51,25 @@ export function showLost(target, again) {
 
 /**
  * Loads a page for one of its parts and returns it as a document. If that fails, returns undefined, and `target` shows the fault with a
- * button that calls `again`. A fault that is shown already stays as it is, so that it is not announced again and again.
+ * button that calls `again`. `target` is an element, or a function that finds it once the answer is there. A fault that is shown already
+ * stays as it is, so that it is not announced again and again. An answer for which `isCurrent` returns false changes nothing.
  */
-export async function loadPart(target, address, again, options = {}) {
+export async function loadPart(target, address, again, { isCurrent = () => true, ...options } = {}) {
   const answer = await fetch(address, { ...options, headers: { "hx-request": "true" } }).catch(() => undefined);
   const text = await answer?.text().catch(() => undefined);
+  if (!isCurrent()) return undefined;
   const signIn = answer?.status === 401 && answer.headers.get("hx-redirect");
   if (signIn) {
     location.assign(signIn);
     return undefined;
   }
+  const part = typeof target === "function" ? target() : target;
   if (answer?.ok && !answer.redirected && text !== undefined) {
-    clear(target);
+    clear(part);
     return new DOMParser().parseFromString(text, "text/html");
   }
-  if (target.querySelector("[data-part-note]")) return undefined;
-  fail(target, text === undefined || answer.ok ? copyOf("lost") : faultOf(text), () => { clear(target); again(); });
+  if (part.querySelector("[data-part-note]")) return undefined;
+  fail(part, text === undefined || answer.ok ? copyOf("lost") : faultOf(text), () => { clear(part); again(); });
   return undefined;
 }
 
