@@ -37,12 +37,21 @@ test("first steps turn green by the first request", async () => {
   await page.getByText("Claude Code", { exact: true }).click();
   await page.getByText("export ANTHROPIC_BASE_URL=").waitFor();
   await screenshot(page, "key-use.light");
+  let refusals = 0;
+  await page.route("**/admin/v1/usage/tail*", (route) => {
+    refusals += 1;
+    return refusals === 1 ? route.fulfill({ status: 503 }) : route.continue();
+  });
   await page.goto(`${gateway.base}/console`);
-  await page.getByText("Waiting for the first request").waitFor();
+  await page.evaluate(() => { window.kept = true; });
+  await page.getByText("Connection lost, trying again").waitFor();
+  await checkPage(page, faults, "home, connection lost");
   await page.locator("[data-step-live]:not(.paused)").waitFor();
+  await page.getByText("Waiting for the first request").waitFor();
   await chat("acme-large");
   await page.getByText("The first request was answered.").waitFor();
   assert.equal(await page.locator("[data-steps] li.done").count(), 3);
+  assert.ok(await page.evaluate(() => window.kept), "the page goes on without being loaded again");
   await screenshot(page, "home-first.light");
   for (const model of ["acme/small:free", "acme-large", "no-such-model"]) await chat(model, model === "acme-large");
   await context.close();

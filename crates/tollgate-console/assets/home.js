@@ -1,25 +1,48 @@
 // The first steps: the first request completes the last one. The stream only announces that a record was booked; the page is then
 // loaded again to show it.
+import { listen } from "./events.js";
+
 const steps = document.querySelector("[data-steps]");
 const state = steps?.querySelector("[data-step-state]");
 
+const shows = (page) => page.querySelector("[data-steps] .in")?.textContent;
+const atFirst = shows(document);
+
+// A request may have been booked while the connection was lost: the page then says something else.
+async function catchUp() {
+  const answer = await fetch(location.href).catch(() => undefined);
+  const text = answer?.ok ? await answer.text().catch(() => undefined) : undefined;
+  if (text === undefined || state.textContent === steps.dataset.arrived) return;
+  if (shows(new DOMParser().parseFromString(text, "text/html")) !== atFirst) location.reload();
+}
+
 if (state) {
   const live = steps.querySelector("[data-step-live]");
-  const stream = new EventSource(steps.dataset.live);
   live.hidden = false;
-  stream.addEventListener("open", () => { live.classList.remove("paused"); state.textContent = steps.dataset.waiting; });
-  stream.addEventListener("error", () => { live.classList.add("paused"); state.textContent = steps.dataset.lost; });
-  stream.addEventListener("record", (event) => {
-    const { outcome } = JSON.parse(event.data);
-    if (outcome !== "completed") return location.reload();
-    stream.close();
-    for (const step of steps.querySelectorAll("li")) {
-      step.className = "done";
-      step.removeAttribute("aria-current");
-    }
-    live.hidden = true;
-    state.parentElement.className = "st ok";
-    state.textContent = steps.dataset.arrived;
+  const stream = listen(steps.dataset.live, {
+    opened: (wasLost) => {
+      live.classList.remove("paused");
+      state.textContent = steps.dataset.waiting;
+      if (wasLost) catchUp();
+    },
+    lost: () => {
+      live.classList.add("paused");
+      state.textContent = steps.dataset.lost;
+    },
+    heard: {
+      record: (event) => {
+        const { outcome } = JSON.parse(event.data);
+        if (outcome !== "completed") return location.reload();
+        stream.close();
+        for (const step of steps.querySelectorAll("li")) {
+          step.className = "done";
+          step.removeAttribute("aria-current");
+        }
+        live.hidden = true;
+        state.parentElement.className = "st ok";
+        state.textContent = steps.dataset.arrived;
+      },
+    },
   });
   steps.querySelector("[data-copy]").addEventListener("click", () => {
     const copied = steps.querySelector("[data-step-copy]");

@@ -1,5 +1,6 @@
 // The usage log: a record beside the list, its keys, and new records as they are booked. Lists and records come from the server. The
 // open record and whether new ones are followed are in the address.
+import { listen } from "./events.js";
 import { loadPart } from "./parts.js";
 
 const drawer = document.getElementById("drawer");
@@ -169,35 +170,22 @@ async function reload() {
   document.dispatchEvent(new CustomEvent("rows:new"));
 }
 
-// Shows that the connection was lost, and reconnects: the browser does, or this code if the gateway refused. Records missed
-// meanwhile are loaded with the list.
-const RETRY_MS = 5000;
-let retry;
-
+// Records missed while the connection was lost are loaded with the list.
 function follow() {
-  clearTimeout(retry);
-  let wasLost = false;
-  stream = new EventSource(document.getElementById("rows").dataset.live);
-  const mine = stream;
-  stream.addEventListener("record", () => { waiting ??= setTimeout(reload, 1000); });
-  stream.addEventListener("open", () => {
-    say(button.dataset.liveOn, true);
-    if (wasLost) waiting ??= setTimeout(reload, 0);
-    wasLost = false;
-  });
-  stream.addEventListener("error", () => {
-    wasLost = true;
-    say(button.dataset.liveLost, true);
-    if (mine.readyState === EventSource.CLOSED && stream === mine) {
-      retry = setTimeout(() => { if (stream === mine) { follow(); waiting ??= setTimeout(reload, 1000); } }, RETRY_MS);
-    }
+  stream = listen(document.getElementById("rows").dataset.live, {
+    opened: (wasLost) => {
+      say(button.dataset.liveOn, true);
+      if (wasLost) waiting ??= setTimeout(reload, 0);
+    },
+    lost: () => say(button.dataset.liveLost, true),
+    heard: { record: () => { waiting ??= setTimeout(reload, 1000); } },
   });
   say(button.dataset.liveOn, true);
 }
 
 // Another filter has another stream.
 document.addEventListener("htmx:after:swap", () => {
-  if (!stream || stream.url.endsWith(document.getElementById("rows").dataset.live)) return;
+  if (!stream || stream.address === document.getElementById("rows").dataset.live) return;
   stream.close();
   follow();
 });
@@ -208,7 +196,6 @@ if (button) {
     if (stream) {
       stream.close();
       stream = undefined;
-      clearTimeout(retry);
       say(button.dataset.liveOff, false);
     } else follow();
     keepFollowing();

@@ -1,4 +1,6 @@
 // Pages of operators: a file fills the field for a price list or catalog, and jobs are followed. Both pages work without it.
+import { listen } from "./events.js";
+
 for (const form of document.querySelectorAll("[data-pick-file]")) {
   const area = form.querySelector("textarea[name=file]");
   if (!area) continue;
@@ -54,21 +56,29 @@ const job = document.querySelector("[data-job-events]");
 if (job) {
   const meter = job.querySelector("[data-meter]");
   const step = job.querySelector("[data-step]");
-  const live = document.querySelector("[data-live]");
-  const events = new EventSource(job.dataset.jobEvents);
+  const live = job.querySelector("[data-live]");
   const number = new Intl.NumberFormat(document.documentElement.lang);
-  events.addEventListener("open", () => live && (live.hidden = false, live.classList.remove("paused"), live.textContent = live.dataset.on));
-  events.addEventListener("error", () => live && (live.classList.add("paused"), live.textContent = live.dataset.lost));
-  events.addEventListener("job", (event) => {
-    const { state, progress } = JSON.parse(event.data);
-    if (["done", "failed", "cancelled"].includes(state)) {
-      events.close();
-      location.reload();
-      return;
-    }
-    if (!progress) return;
-    const { done, total } = progress;
-    step.textContent = `${progress.step} ${number.format(done)}${total ? ` / ${number.format(total)}` : ""}`;
-    if (total) meter.setAttribute("width", `${Math.min(100, Math.round(done * 100 / total))}%`);
+  const say = (text, isLost) => {
+    live.hidden = false;
+    live.classList.toggle("paused", isLost);
+    live.textContent = text;
+  };
+  const events = listen(job.dataset.jobEvents, {
+    opened: () => say(live.dataset.on, false),
+    lost: () => say(live.dataset.lost, true),
+    heard: {
+      job: (event) => {
+        const { state, progress } = JSON.parse(event.data);
+        if (["done", "failed", "cancelled"].includes(state)) {
+          events.close();
+          location.reload();
+          return;
+        }
+        if (!progress) return;
+        const { done, total } = progress;
+        step.textContent = `${progress.step} ${number.format(done)}${total ? ` / ${number.format(total)}` : ""}`;
+        if (total) meter.setAttribute("width", `${Math.min(100, Math.round(done * 100 / total))}%`);
+      },
+    },
   });
 }

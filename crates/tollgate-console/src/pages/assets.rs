@@ -46,6 +46,7 @@ static SOURCES: &[Source] = &[
     source!("zone.js"),
     source!("page.js"),
     source!("parts.js"),
+    source!("events.js"),
     source!("log.js"),
     source!("palette.js"),
     source!("refresh.js"),

@@ -1,0 +1,49 @@
+// Events that the gateway sends while a page is open. A connection that breaks off is opened again by the browser, one that the gateway
+// refuses (it restarts, or has too many of them) by this code.
+const FIRST_WAIT_MS = 1000;
+const LONGEST_WAIT_MS = 60_000;
+
+// Whether the page would be refused now: its session has ended, or what it shows is no longer there.
+async function isGone() {
+  const answer = await fetch(location.href, { redirect: "manual" }).catch(() => undefined);
+  return answer?.type === "opaqueredirect" || [401, 403, 404].includes(answer?.status);
+}
+
+/**
+ * Receives the events of an address until `close` is called. `opened` is called with whether the connection was lost before, `lost` each
+ * time it is; `heard` has a function for each kind of event. Refused, it is tried again after a second, then after twice as long each
+ * time, up to a minute; a page that would be refused, too, is loaded again, which shows why.
+ */
+export function listen(address, { opened, lost, heard }) {
+  let [source, timer, wait, wasLost, isClosed] = [undefined, undefined, FIRST_WAIT_MS, false, false];
+  const connect = () => {
+    source = new EventSource(address);
+    source.addEventListener("open", () => {
+      wait = FIRST_WAIT_MS;
+      opened(wasLost);
+      wasLost = false;
+    });
+    source.addEventListener("error", () => {
+      wasLost = true;
+      lost();
+      if (source.readyState !== EventSource.CLOSED) return;
+      timer = setTimeout(again, wait);
+      wait = Math.min(wait * 2, LONGEST_WAIT_MS);
+    });
+    for (const [kind, hear] of Object.entries(heard)) source.addEventListener(kind, hear);
+  };
+  const again = async () => {
+    const gone = await isGone();
+    if (isClosed) return;
+    if (gone) location.reload(); else connect();
+  };
+  connect();
+  return {
+    address,
+    close() {
+      isClosed = true;
+      clearTimeout(timer);
+      source.close();
+    },
+  };
+}
