@@ -49,9 +49,21 @@ test("a record that cannot be shown says so in the drawer, with the request id",
     }
     await record.evaluate((link) => link.setAttribute("hx-get", link.getAttribute("hx-get").replace(/req_[0-9a-z]+/, "req_unknown")));
     await record.click();
-    await page.locator("#drawer [role=alert] code", { hasText: "req_" }).waitFor();
+    await page.locator("#drawer [role=alert] [data-copy^=req_]").waitFor();
     await page.locator("#drawer [data-close]").click();
     await page.locator("#drawer [role=alert]").waitFor({ state: "detached" });
+  });
+});
+
+test("the page of an error says what went wrong, and copies its request id", async () => {
+  await asOwner(browser, gateway, { ...VIEWS.light, permissions: ["clipboard-read", "clipboard-write"] }, async (page, faults) => {
+    await page.goto(`${gateway.base}/keys/key_unknown`);
+    const copy = page.locator("main [data-copy^=req_]");
+    await copy.click();
+    await page.locator("#toasts .toast").waitFor();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await copy.getAttribute("data-copy"));
+    assert.ok(!(await page.locator(".code-page > p").first().textContent()).includes("req_"));
+    await checkPage(page, faults, "page of an error");
   });
 });
 

@@ -23,7 +23,7 @@ struct ProblemPage {
     t: Locale,
     status: u16,
     title: &'static str,
-    text: String,
+    sentence: String,
     request_id: String,
     may_retry: bool,
     /// The sign-in that failed can begin again.
@@ -291,7 +291,7 @@ pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
         t,
         status: error.status.as_u16(),
         title: title(t, error.status),
-        text: say(t, error),
+        sentence: say(t, error),
         request_id: request.meta.id.to_string(),
         may_sign_in: matches!(
             error.code(),
