@@ -169,6 +169,37 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   await context.close();
 });
 
+test("a click on a row of the usage log opens its record", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page, gateway);
+  await page.goto(`${gateway.base}/log?range=15m`);
+  const row = page.locator("tr:has([data-record])").first();
+  const id = (await row.locator("[data-record]").getAttribute("href")).split("/").pop();
+  const cell = row.locator("td.r").last();
+  assert.equal(await cell.evaluate((element) => getComputedStyle(element).cursor), "pointer");
+  await cell.click();
+  await page.locator(`.drawer[data-open="${id}"]`).waitFor();
+  await page.waitForURL(`**open=${id}**`);
+  await page.keyboard.press("Escape");
+  assert.ok(await page.evaluate(() => document.activeElement.matches("[data-record]")), "the focus returns to the row");
+  for (const place of [cell, row.locator("[data-record]")]) {
+    for (const how of [{ modifiers: ["ControlOrMeta"] }, { button: "middle" }]) {
+      const [tab] = await Promise.all([context.waitForEvent("page"), place.click(how)]);
+      await tab.waitForURL(`**/log/${id}`);
+      await tab.close();
+    }
+  }
+  const { x, y, width, height } = await row.locator("td.t span span").first().boundingBox();
+  await page.mouse.move(x + 1, y + height / 2);
+  await page.mouse.down();
+  await page.mouse.move(x + width - 1, y + height / 2, { steps: 5 });
+  await page.mouse.up();
+  assert.notEqual(await page.evaluate(() => String(getSelection())), "");
+  assert.equal(await page.locator(".drawer").count(), 0, "selecting text opens nothing");
+  await checkPage(page, faults, "log, text selected");
+  await context.close();
+});
+
 test("a password can be looked at before it is sent", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await page.goto(`${gateway.base}/sign-in`);

@@ -37,6 +37,23 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// A row opens its record as the link of its time does. What can be pressed in it does its own, and text can be selected.
+const OWN = "a, button, input, select, textarea, label, summary, form";
+
+function openRow(event) {
+  const record = event.target.closest("#rows tbody tr")?.querySelector("[data-record]");
+  if (!record || event.target.closest(OWN) || String(getSelection())) return;
+  event.preventDefault();
+  const isMiddle = event.button === 1;
+  const { ctrlKey, metaKey, shiftKey, altKey } = event;
+  // A link takes a click of the middle button from nobody but the reader; with Ctrl, or on a Mac with Command, it does the same.
+  const keys = isMiddle ? { ctrlKey: true, metaKey: true } : { ctrlKey, metaKey, shiftKey, altKey };
+  record.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, composed: true, view: window, ...keys }));
+}
+
+document.addEventListener("click", openRow);
+document.addEventListener("auxclick", (event) => { if (event.button === 1) openRow(event); });
+
 document.addEventListener("htmx:after:swap", () => {
   if (!shown()) return;
   // The next record replaces this one in the history. A reloaded list keeps its record.

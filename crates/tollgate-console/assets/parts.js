@@ -81,6 +81,11 @@ function askAgain(source) {
   return true;
 }
 
+// htmx sends no request for a click with Ctrl, but prevents what the browser does with it: the link would do nothing.
+document.addEventListener("click", (event) => {
+  if ((event.ctrlKey || event.metaKey || event.shiftKey) && event.target.closest("a[href]")) event.stopPropagation();
+}, { capture: true });
+
 document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
   if (!(ctx.target instanceof Element)) return;
   timers.set(ctx, setTimeout(() => {
