@@ -200,6 +200,22 @@ test("a click on a row of the usage log opens its record", async () => {
   await context.close();
 });
 
+test("a tap shows the title of an element, and opens the record of a row", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.phone, locale: "en" });
+  await signIn(page, gateway);
+  await page.goto(`${gateway.base}/log?range=15m`);
+  const figure = page.locator("#rows .figs dd[title]").first();
+  await figure.tap();
+  await page.locator("#toasts .toast", { hasText: await figure.getAttribute("title") }).waitFor();
+  await checkPage(page, faults, "log, a title shown");
+  await screenshot(page, "log-title.phone");
+  await page.reload();
+  await page.locator("tr:has([data-record]) td[title]:visible").first().tap();
+  await page.locator(".drawer").waitFor();
+  assert.equal(await page.locator("#toasts .toast").count(), 0, "a row that opens its record shows no title");
+  await context.close();
+});
+
 test("a password can be looked at before it is sent", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await page.goto(`${gateway.base}/sign-in`);

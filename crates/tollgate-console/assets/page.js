@@ -51,9 +51,17 @@ function announce(text) {
   const toast = document.createElement("div");
   toast.className = "toast";
   toast.textContent = text;
-  area.replaceChildren(toast);
+  for (const earlier of area.querySelectorAll(".toast:not([data-undo])")) earlier.remove();
+  area.append(toast);
   setTimeout(() => toast.remove(), 4000);
 }
+
+// A finger cannot point at an element to read its title: a tap shows it. What can be pressed keeps its taps.
+const TOUCHED = matchMedia("(hover: none)");
+document.addEventListener("click", (event) => {
+  if (!TOUCHED.matches || event.defaultPrevented || event.target.closest("a, button, input, select, textarea, label, summary")) return;
+  announce(event.target.closest("[title]")?.getAttribute("title"));
+});
 
 // Undoing is offered for ten seconds, and longer while the button is pointed at or focused.
 const UNDO_MS = 10_000;
