@@ -21,8 +21,8 @@ pub fn private_host(base_url: &str) -> Option<String> {
     is_private.then(|| url.host_str().unwrap_or_default().to_owned())
 }
 
-/// Checks that an address has one of these schemes and a host, and no query, fragment, dot segments or port 0; one for `https` also
-/// no credentials. The error is the end of a sentence.
+/// Checks that an address has one of these schemes and a host, and no query, fragment, dot segments or port 0; where `https` is among
+/// the schemes, also no credentials. The error is the end of a sentence.
 pub(super) fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
     let url = Url::parse(text).map_err(|error| format!("is not an address: {error}"))?;
     if !schemes.contains(&url.scheme()) {
