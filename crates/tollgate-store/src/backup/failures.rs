@@ -6,13 +6,15 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use tollgate_core::Timestamp;
 
-use super::folder::BackupFolder;
+use super::folder::{BackupFolder, BackupOrigin};
 use crate::{StoreError, data_folder};
 
 /// Failures that are kept.
 pub const MAX_FAILED_BACKUPS: usize = 10;
 const PREFIX: &str = "tollgate-scheduled-";
 const SUFFIX: &str = ".failed";
+/// Name of a note that is being written.
+const DRAFT: &str = ".tollgate-failed";
 /// Largest file that is read.
 const MAX_BYTES: u64 = 64 << 10;
 /// Characters of a reason that are kept.
@@ -40,24 +42,58 @@ fn name_of(since: Timestamp) -> String {
     format!("{PREFIX}{}{SUFFIX}", since.to_string().replace(':', "-"))
 }
 
+/// The time in the name of a note; `None` for every text that [`name_of`] does not make.
+fn parse(name: &str) -> Option<Timestamp> {
+    let (day, time) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('T')?;
+    let since: jiff::Timestamp = format!("{day}T{}", time.replace('-', ":")).parse().ok()?;
+    let since = Timestamp(since.as_microsecond());
+    (name_of(since) == name).then_some(since)
+}
+
+/// A file with the name of a note.
+struct NotedFailure {
+    name: String,
+    /// The time in its name.
+    since: Timestamp,
+    /// `None`: it is no note, or a damaged one.
+    failure: Option<FailedBackup>,
+}
+
 impl BackupFolder {
-    /// Notes a failure, in place of the note with the same `since`, and removes the oldest notes. Creates the folder.
+    /// Notes a failure, in place of the note with the same `since`, and removes the oldest notes and those that cannot be read.
+    /// Creates the folder.
     pub fn note_failure(&self, failure: &FailedBackup) -> Result<(), StoreError> {
         data_folder::create(self.path())?;
         let message = failure.message.chars().take(MAX_REASON).collect();
         let note = FailureNote { since: failure.since.0, at: failure.at.0, message };
-        let name = name_of(failure.since);
-        let written = serde_json::to_vec(&note).map_err(io::Error::from);
-        let written = written.and_then(|text| fs::write(self.path().join(&name), text));
-        written.map_err(self.failed("write", &name))?;
-        for old in self.failures()?.iter().skip(MAX_FAILED_BACKUPS) {
-            self.forget(old)?;
+        let (name, draft) = (name_of(failure.since), self.path().join(DRAFT));
+        let written = serde_json::to_vec(&note).map_err(io::Error::from).and_then(|text| fs::write(&draft, text));
+        // A full disk leaves the note before this one as it was.
+        written.and_then(|()| fs::rename(&draft, self.path().join(&name))).map_err(|error| {
+            let _ = fs::remove_file(&draft);
+            self.failed("write", &name)(error)
+        })?;
+        let (readable, damaged): (Vec<_>, Vec<_>) = self.noted()?.into_iter().partition(|noted| noted.failure.is_some());
+        for old in readable.iter().skip(MAX_FAILED_BACKUPS).chain(&damaged) {
+            self.forget(old);
         }
         Ok(())
     }
 
     /// The failures that are noted, newest first. Files that are no notes are left out.
     pub fn failures(&self) -> Result<Vec<FailedBackup>, StoreError> {
+        Ok(self.noted()?.into_iter().filter_map(|noted| noted.failure).collect())
+    }
+
+    /// Since when scheduled backups fail, as the newest note says; `None` if none of them has failed since the newest was made.
+    pub fn failing_since(&self) -> Result<Option<Timestamp>, StoreError> {
+        let newest = self.list()?.into_iter().find(|file| file.origin == BackupOrigin::Schedule).map(|file| file.made_at);
+        let noted = self.failures()?.first().map(|failure| failure.since);
+        Ok(noted.filter(|since| newest.is_none_or(|newest| *since > newest)))
+    }
+
+    /// The files with names of notes, newest first.
+    fn noted(&self) -> Result<Vec<NotedFailure>, StoreError> {
         let entries = match fs::read_dir(self.path()) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -65,38 +101,47 @@ impl BackupFolder {
         };
         let noted = |entry: fs::DirEntry| {
             let name = entry.file_name().into_string().ok()?;
-            // The metadata are those of a link itself.
-            let is_small_file = entry.metadata().is_ok_and(|file| file.is_file() && file.len() <= MAX_BYTES);
-            if !is_small_file || !name.starts_with(PREFIX) || !name.ends_with(SUFFIX) {
-                return None;
-            }
-            let note: FailureNote = serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?;
-            let failure = FailedBackup { since: Timestamp(note.since), at: Timestamp(note.at), message: note.message };
-            (name_of(failure.since) == name).then_some(failure)
+            let since = parse(&name)?;
+            Some(NotedFailure { failure: read(&entry).filter(|failure| name_of(failure.since) == name), name, since })
         };
-        let mut failures: Vec<FailedBackup> = entries.flatten().filter_map(noted).collect();
-        failures.sort_by_key(|failure| std::cmp::Reverse(failure.since));
-        Ok(failures)
+        let mut noted: Vec<NotedFailure> = entries.flatten().filter_map(noted).collect();
+        noted.sort_by_key(|noted| std::cmp::Reverse(noted.since));
+        Ok(noted)
     }
 
-    /// Removes the notes of failures that ended before this time.
-    pub(super) fn forget_failures_before(&self, time: Timestamp) -> Result<(), StoreError> {
-        for failure in self.failures()?.iter().filter(|failure| failure.at < time) {
-            self.forget(failure)?;
+    /// Removes the notes of failures that ended before this time. One that cannot be removed is left: the backups are complete without
+    /// that.
+    pub(super) fn forget_failures_before(&self, time: Timestamp) {
+        match self.noted() {
+            Ok(noted) => {
+                let ended = |noted: &&NotedFailure| noted.failure.as_ref().map_or(noted.since, |failure| failure.at) < time;
+                noted.iter().filter(ended).for_each(|old| self.forget(old));
+            }
+            Err(fault) => tracing::warn!(%fault, "notes of failed backups stay"),
         }
-        Ok(())
     }
 
-    fn forget(&self, failure: &FailedBackup) -> Result<(), StoreError> {
-        let name = name_of(failure.since);
-        fs::remove_file(self.path().join(&name)).map_err(self.failed("remove", &name))
+    fn forget(&self, noted: &NotedFailure) {
+        match fs::remove_file(self.path().join(&noted.name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(name = noted.name, %error, "the note of a failed backup cannot be removed");
+            }
+            _ => {}
+        }
     }
+}
+
+/// The contents of a note.
+fn read(entry: &fs::DirEntry) -> Option<FailedBackup> {
+    // The metadata are those of a link itself.
+    entry.metadata().ok().filter(|file| file.is_file() && file.len() <= MAX_BYTES)?;
+    let note: FailureNote = serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?;
+    Some(FailedBackup { since: Timestamp(note.since), at: Timestamp(note.at), message: note.message })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::BackupOrigin;
 
     const NOW: Timestamp = Timestamp(1_795_000_000_123_456);
     const HOUR_MS: i64 = 3_600_000;
@@ -149,5 +194,62 @@ mod tests {
         fs::write(folder.path().join("tollgate-scheduled-x.failed"), "{}").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join(name_of(NOW.plus_ms(HOUR_MS)))).unwrap();
         assert_eq!(folder.failures().unwrap(), [failed(0, "no space")]);
+    }
+
+    fn names(folder: &BackupFolder) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn damaged_notes_are_removed_with_the_next_note() {
+        let data = tempfile::TempDir::new().unwrap();
+        let folder = BackupFolder::of(data.path());
+        folder.note_failure(&failed(0, "no space")).unwrap();
+        for hour in 1..20 {
+            fs::write(folder.path().join(name_of(failed(hour, "").since)), "").unwrap();
+        }
+        fs::write(folder.path().join("tollgate-scheduled-mine.failed"), "").unwrap();
+        folder.note_failure(&failed(20, "no space")).unwrap();
+        let noted = [0, 20].map(|hour| name_of(failed(hour, "").since));
+        assert_eq!(names(&folder), [&noted[..], &["tollgate-scheduled-mine.failed".to_owned()]].concat());
+    }
+
+    #[test]
+    fn note_that_cannot_be_written_leaves_the_one_before() {
+        let data = tempfile::TempDir::new().unwrap();
+        let folder = BackupFolder::of(data.path());
+        // Nothing is renamed to the name of a folder.
+        fs::create_dir_all(folder.path().join(name_of(failed(1, "").since)).join("below")).unwrap();
+        folder.note_failure(&failed(0, "no space")).unwrap();
+        assert!(folder.note_failure(&failed(1, "no space")).is_err());
+        assert_eq!(folder.failures().unwrap(), [failed(0, "no space")]);
+        assert_eq!(names(&folder), [0, 1].map(|hour| name_of(failed(hour, "").since)), "without the draft");
+    }
+
+    #[test]
+    fn note_that_cannot_be_removed_does_not_fail_a_finished_backup() {
+        let data = tempfile::TempDir::new().unwrap();
+        let folder = BackupFolder::of(data.path());
+        fs::create_dir_all(folder.path().join(name_of(NOW)).join("below")).unwrap();
+        fs::write(folder.target(BackupOrigin::Schedule, NOW.plus_ms(HOUR_MS)).unwrap(), "x").unwrap();
+        assert_eq!(folder.remove_old(1).unwrap(), Vec::<String>::new());
+        folder.note_failure(&failed(2, "no space")).unwrap();
+    }
+
+    #[test]
+    fn backups_fail_since_the_newest_note_unless_one_was_made_after_it() {
+        let data = tempfile::TempDir::new().unwrap();
+        let folder = BackupFolder::of(data.path());
+        assert_eq!(folder.failing_since().unwrap(), None);
+        folder.note_failure(&failed(1, "no space")).unwrap();
+        assert_eq!(folder.failing_since().unwrap(), Some(failed(1, "").since), "no backup was ever made");
+        fs::write(folder.target(BackupOrigin::Schedule, NOW.plus_ms(2 * HOUR_MS)).unwrap(), "x").unwrap();
+        assert_eq!(folder.failing_since().unwrap(), None);
+        folder.note_failure(&failed(3, "no space")).unwrap();
+        fs::write(folder.target(BackupOrigin::Request, NOW.plus_ms(4 * HOUR_MS)).unwrap(), "x").unwrap();
+        assert_eq!(folder.failing_since().unwrap(), Some(failed(3, "").since), "one on request is none of the schedule");
     }
 }

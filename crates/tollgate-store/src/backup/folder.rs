@@ -19,8 +19,10 @@ const SCHEDULED: &str = "scheduled-";
 const SUFFIX: &str = ".backup";
 /// Ending of the file with the result of a backup's last check.
 const NOTE: &str = ".checked";
-/// Name of the file that shows whether backups can be written, before the id of the process.
-const PROBE: &str = ".tollgate-probe";
+/// Name of the file that shows whether backups can be written, before the id of the process and a number.
+const PROBE: &str = ".tollgate-probe-";
+/// Names that are tried for it, where others exist and cannot be removed.
+const MAX_PROBES: u32 = 100;
 /// Folder that backups are restored into to be checked.
 const SCRATCH: &str = ".tollgate-check";
 
@@ -132,7 +134,7 @@ impl BackupFolder {
     }
 
     /// Tries whether backups can be written: makes a file in the folder, or in the nearest existing folder above it, and removes it
-    /// again.
+    /// again, with those that killed processes left.
     ///
     /// # Errors
     /// When no file can be made there.
@@ -140,9 +142,7 @@ impl BackupFolder {
         // The last folder above a relative path is an empty one: the current folder.
         let mut above = self.path.ancestors().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
         let nearest = above.find(|folder| folder.exists()).unwrap_or(Path::new("."));
-        let file = nearest.join(format!("{PROBE}-{}", std::process::id()));
-        let made = fs::File::create_new(&file).and_then(|_| fs::remove_file(&file));
-        made.map_err(|source| StoreError::File { action: "make a file in", path: nearest.to_owned(), source })?;
+        try_file_in(nearest).map_err(|source| StoreError::File { action: "make a file in", path: nearest.to_owned(), source })?;
         Ok(FolderProbe { exists: nearest == self.path, free: free_bytes(nearest) })
     }
 
@@ -179,7 +179,7 @@ impl BackupFolder {
             return Ok(false);
         }
         let _ = fs::remove_file(self.note_path(name));
-        fs::remove_file(self.path.join(name)).map(|()| true).map_err(self.failed("remove", name))
+        remove_file(&self.path.join(name)).map_err(self.failed("remove", name))
     }
 
     /// Removes the oldest backups of the schedule beyond the newest `kept` ones, with what is noted of failures before those, and
@@ -191,7 +191,7 @@ impl BackupFolder {
             self.remove(name)?;
         }
         if let Some(oldest) = kept.checked_sub(1).and_then(|last| scheduled.get(last)) {
-            self.forget_failures_before(oldest.made_at)?;
+            self.forget_failures_before(oldest.made_at);
         }
         Ok(names)
     }
@@ -221,6 +221,32 @@ impl BackupFolder {
     /// Whether there is a backup of this name: a regular file, not a symbolic link.
     fn has(&self, name: &str) -> bool {
         parse(name).is_some() && fs::symlink_metadata(self.path.join(name)).is_ok_and(|file| file.is_file())
+    }
+}
+
+/// Makes a file in a folder and removes it.
+fn try_file_in(folder: &Path) -> io::Result<()> {
+    // One that another process is trying with is removed, too: it has been made, and that is all it is for.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(PROBE) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let made = (0..MAX_PROBES).find_map(|number| {
+        let file = folder.join(format!("{PROBE}{}-{number}", std::process::id()));
+        match fs::File::create_new(&file) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+            made => Some(made.map(|_| file)),
+        }
+    });
+    remove_file(&made.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?).map(drop)
+}
+
+/// Removes a file. Returns whether it was there.
+fn remove_file(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        removed => removed.map(|()| true),
     }
 }
 
@@ -305,6 +331,26 @@ mod tests {
             assert!(fault.contains("cannot make a file in") && fault.contains("a-file"), "{fault}");
         }
         assert!(BackupFolder::at(PathBuf::from("no-such-folder/below")).probe().is_ok(), "below the current folder");
+    }
+
+    #[test]
+    fn probe_is_not_stopped_by_files_that_others_left() {
+        let data = tempfile::TempDir::new().unwrap();
+        let process = std::process::id();
+        for name in [format!("{PROBE}{process}"), format!("{PROBE}{process}-0"), format!("{PROBE}1-7")] {
+            fs::write(data.path().join(name), "").unwrap();
+        }
+        let folder = BackupFolder::at(data.path().to_owned());
+        folder.probe().unwrap();
+        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0, "they are removed");
+        fs::create_dir(data.path().join(format!("{PROBE}{process}-0"))).unwrap();
+        folder.probe().unwrap();
+        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1, "one that cannot be removed");
+        let together = || (0..50).all(|_| folder.probe().is_ok());
+        std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(together));
+            assert!(threads.into_iter().all(|thread| thread.join().unwrap()), "several at once");
+        });
     }
 
     #[test]
