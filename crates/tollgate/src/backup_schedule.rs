@@ -57,11 +57,15 @@ async fn is_due(jobs: &Jobs, hours: u64) -> bool {
     jobs.scheduled_backups().next(last, hours, now).is_some_and(|at| at <= now)
 }
 
-/// Notes a failure, also in the folder of backups: those there are still known after a restart.
+/// Notes a failure, also in the folder of backups: those there are still known after a restart, and continued by it.
 async fn note_failure(jobs: &Jobs, message: String) {
-    let failure = jobs.scheduled_backups().set_failed(message, compose::now());
-    let folder = jobs.backups().clone();
-    if let Ok(Err(fault)) = spawn_blocking(move || folder.note_failure(&failure)).await {
+    let (scheduled, folder) = (jobs.scheduled_backups().clone(), jobs.backups().clone());
+    let noting = spawn_blocking(move || {
+        // A folder that cannot be read has no notes; the failure says why.
+        let noted = if scheduled.is_unknown() { folder.failing_since().unwrap_or_default() } else { None };
+        folder.note_failure(&scheduled.set_failed(message, noted, compose::now()))
+    });
+    if let Ok(Err(fault)) = noting.await {
         tracing::debug!(%fault, "that a scheduled backup failed is known until a restart alone");
     }
 }

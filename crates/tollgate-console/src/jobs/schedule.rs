@@ -46,10 +46,15 @@ impl ScheduledBackups {
         *self.outcome() = ScheduleOutcome::Well;
     }
 
-    /// Notes a failure, and returns it with the first one since a backup was made.
-    pub fn set_failed(&self, message: String, now: Timestamp) -> FailedBackup {
+    /// Notes a failure, and returns it with the first one since a backup was made. `noted`: since when they failed before the start.
+    pub fn set_failed(&self, message: String, noted: Option<Timestamp>, now: Timestamp) -> FailedBackup {
         let mut outcome = self.outcome();
-        let since = if let ScheduleOutcome::Failing(before) = &*outcome { before.since } else { now };
+        let since = match &*outcome {
+            // The time of a note may be ahead of a clock that was set back.
+            ScheduleOutcome::Unknown => noted.filter(|noted| *noted <= now).unwrap_or(now),
+            ScheduleOutcome::Well => now,
+            ScheduleOutcome::Failing(before) => before.since,
+        };
         let failure = FailedBackup { since, at: now, message };
         *outcome = ScheduleOutcome::Failing(failure.clone());
         failure
@@ -91,12 +96,25 @@ mod tests {
         assert_eq!(scheduled.next(Some(NOW.plus_ms(HOUR_MS)), 24, NOW), Some(NOW), "the clock was set back");
         assert_eq!(scheduled.next(Some(last), 0, NOW), None);
         assert_eq!(ScheduledBackups::new(false).next(None, 24, NOW), None, "not on PostgreSQL");
-        scheduled.set_failed("no space".to_owned(), NOW);
-        scheduled.set_failed("still none".to_owned(), NOW.plus_ms(5));
+        scheduled.set_failed("no space".to_owned(), None, NOW);
+        scheduled.set_failed("still none".to_owned(), None, NOW.plus_ms(5));
         let failure = FailedBackup { since: NOW, at: NOW.plus_ms(5), message: "still none".to_owned() };
         assert_eq!(scheduled.failure(), Some(failure));
         assert_eq!(scheduled.next(Some(last), 24, NOW), Some(NOW.plus_ms(5 + RETRY_MS)));
         scheduled.set_well();
         assert!(scheduled.failure().is_none() && !scheduled.is_unknown());
+    }
+
+    #[test]
+    fn failures_in_a_row_are_one_across_a_restart() {
+        let (before, later) = (NOW.plus_ms(-HOUR_MS), NOW.plus_ms(HOUR_MS));
+        let since = |scheduled: &ScheduledBackups, noted| scheduled.set_failed("no space".to_owned(), noted, NOW).since;
+        let scheduled = ScheduledBackups::new(true);
+        assert_eq!(since(&scheduled, Some(before)), before);
+        assert_eq!(since(&scheduled, None), before, "the one that began before the start");
+        scheduled.set_well();
+        assert_eq!(since(&scheduled, Some(before)), NOW, "a backup was made since");
+        assert_eq!(since(&ScheduledBackups::new(true), None), NOW);
+        assert_eq!(since(&ScheduledBackups::new(true), Some(later)), NOW, "the clock was set back");
     }
 }
