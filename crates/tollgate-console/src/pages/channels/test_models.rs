@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Models of one run.
-const MAX_MODELS: usize = 100;
+pub(super) const MAX_MODELS: usize = 100;
 /// Longest time of a run. Tests that have not ended by then are given up.
 const MAX_TIME: Duration = Duration::from_mins(15);
 

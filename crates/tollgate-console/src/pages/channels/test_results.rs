@@ -4,6 +4,7 @@
 use askama::Template;
 use serde::{Deserialize, Serialize};
 
+use super::test_models::MAX_MODELS;
 use crate::{
     api_error::ApiError,
     pages::{
@@ -44,6 +45,9 @@ pub(super) struct TestedObject {
 pub(super) struct ModelResult {
     pub(super) model: String,
     accounts: Vec<TestedObject>,
+    /// Accounts that a field has no room for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    left_out: usize,
     /// Why no account was tested, in the reader's language.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
@@ -93,7 +97,7 @@ impl ModelResult {
             Ok(accounts) => (accounts, None),
             Err(error) => (Vec::new(), Some(problem::say(t, &error))),
         };
-        Self { model, accounts, refused }
+        Self { model, accounts, left_out: 0, refused }
     }
 
     /// A model has worked if every account passed.
@@ -101,12 +105,15 @@ impl ModelResult {
         !self.accounts.is_empty() && self.accounts.iter().all(|account| account.passed)
     }
 
-    /// The results in a form. Those that cannot be read are left out.
+    /// The results in a form, at most those of one run. Those that cannot be read or are larger than [`Self::field`] makes them are
+    /// left out.
     pub(super) fn of_form(form: &FormData) -> Vec<Self> {
-        form.all("result").filter_map(|field| serde_json::from_str(field).ok()).collect()
+        let fields = form.all("result").filter(|field| field.len() <= MAX_RESULT_BYTES);
+        fields.filter_map(|field| serde_json::from_str(field).ok()).take(MAX_MODELS).collect()
     }
 
-    /// The result as a field. Of one that is too large, errors are cut, then accounts are left out.
+    /// The result as a field. Of one that is too large, errors are cut, then accounts are left out, those that passed first: a model
+    /// that has not worked does not become one that has.
     fn field(&self) -> String {
         let mut kept = self.clone();
         let mut most = 1_000;
@@ -123,10 +130,17 @@ impl ModelResult {
                 // The name of the model alone is too long.
                 return String::new();
             } else {
+                kept.accounts.sort_by_key(|account| account.passed);
                 kept.accounts.truncate(kept.accounts.len() * 3 / 4);
+                kept.left_out = self.left_out + self.accounts.len() - kept.accounts.len();
             }
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Leaves the first characters of a text.
@@ -164,10 +178,15 @@ pub(super) fn model_rows((t, icons): (Locale, String), result: &ModelResult, can
             ..row
         }
     };
-    let rows = match &result.refused {
+    let mut rows: Vec<AccountRow> = match &result.refused {
         Some(why) => vec![row(false, String::new(), why.clone())],
         None => result.accounts.iter().map(of_account).collect(),
     };
+    if result.left_out > 0 {
+        let text = t
+            .say_with("test.accounts_left_out", &[("count", &format::integer(u64::try_from(result.left_out).unwrap_or(u64::MAX)))]);
+        rows.push(AccountRow { tone: "off", icon: "warn", word: "–", ..row(true, String::new(), text) });
+    }
     ModelRows { t, icons, model: result.model.clone(), can_use, is_used, field: result.field(), rows }
 }
 
@@ -262,5 +281,27 @@ mod tests {
             assert!(!read.has_worked() && (count > 10 || read.accounts.len() == count), "{count}");
         }
         assert_eq!(result(0, "").field(), r#"{"model":"m","accounts":[]}"#);
+    }
+
+    #[test]
+    fn account_that_failed_is_kept_in_a_field_that_is_too_small_for_all() {
+        let mut accounts: Vec<_> = (0..1_000).map(|at| tested(&format!("account-{at}"), None)).collect();
+        accounts.push(tested("last", Some("status 404")));
+        let result = ModelResult::of(Locale::EN, "m".to_owned(), Ok(accounts));
+        let read = ModelResult::of_form(&FormData::of_pairs(vec![("result".to_owned(), result.field())])).remove(0);
+        assert!(!read.has_worked() && read.accounts[0].account == "last" && read.accounts[1].account == "account-0", "{read:?}");
+        assert_eq!(read.accounts.len() + read.left_out, 1_001);
+        let html = model_rows((Locale::EN, String::new()), &read, true, false).render().unwrap();
+        assert!(html.contains(&format!("{} more accounts", read.left_out)), "{html}");
+        assert!(read.field().len() <= MAX_RESULT_BYTES && read.field() == result.field(), "shown again and again");
+    }
+
+    #[test]
+    fn results_of_a_form_are_bounded() {
+        let named = |model: &str| ("result".to_owned(), ModelResult::of(Locale::EN, model.to_owned(), Ok(Vec::new())).field());
+        let large = ("result".to_owned(), format!("{}{}", " ".repeat(MAX_RESULT_BYTES), named("large").1));
+        let pairs = std::iter::once(large).chain((0..2 * MAX_MODELS).map(|at| named(&format!("m{at}")))).collect();
+        let read = ModelResult::of_form(&FormData::of_pairs(pairs));
+        assert_eq!((read.len(), &*read[0].model), (MAX_MODELS, "m0"));
     }
 }
