@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tollgate_console::{day_text, export_days};
 use tollgate_core::{Catalog, catalog_warnings, size_text};
-use tollgate_store::{AccessMode, JournalEntry, WorkControl};
+use tollgate_store::{AccessMode, JournalEntry, StoreUrl, WorkControl};
 
 use super::ports;
 use crate::{
@@ -95,7 +95,10 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
     if folder.is_ok() {
         checks.add("journal", || journal(&compose::journal_folder(&config.data), control))?;
     }
-    checks.add("backups", || Ok(backups::check(current, compose::now())))?;
+    // Backups are made of SQLite only.
+    if let Ok(StoreUrl::Sqlite(database)) = compose::store_url(current) {
+        checks.add("backups", || Ok(backups::check(current, &database, compose::now())))?;
+    }
     if config.export_endpoint.is_some() {
         checks.add("export", || Ok(export(config, control)))?;
     }

@@ -1,8 +1,10 @@
 //! The check of the folder of backups: whether backups can be written to it, and whether the newest one of the schedule is as new as the
 //! schedule wants.
 
+use std::path::Path;
+
 use tollgate_core::{Timestamp, size_text};
-use tollgate_store::{BackupOrigin, StoreUrl, backup_bytes};
+use tollgate_store::{BackupOrigin, backup_bytes};
 
 use super::Level;
 use crate::{compose, config::Config};
@@ -11,20 +13,15 @@ const HOUR_MS: i64 = 3_600_000;
 /// Shortest time by which a backup may be late: a failed one is tried again after 10 minutes, and making one takes a while.
 const MIN_TOLERANCE_MS: i64 = HOUR_MS;
 
-pub(super) fn check(config: &Config, now: Timestamp) -> (Level, String) {
+pub(super) fn check(config: &Config, database: &Path, now: Timestamp) -> (Level, String) {
     let folder = compose::backup_folder(config);
     let shown = folder.path().display();
-    let database = match compose::store_url(config) {
-        Ok(StoreUrl::Sqlite(path)) => Some(path),
-        Ok(StoreUrl::Postgres(_) | StoreUrl::Memory) | Err(_) => None,
-    };
-    // Only backups of SQLite are made on a schedule.
-    let hours = if database.is_some() { config.number("backup.interval_hours") } else { 0 };
+    let hours = config.number("backup.interval_hours");
     let probed = match folder.probe() {
         Ok(probed) => probed,
         Err(fault) => return (Level::Fault, format!("{fault}, or set another backup.folder")),
     };
-    let needed = backup_bytes(&config.data, database.as_deref());
+    let needed = backup_bytes(&config.data, Some(database));
     if let Some(free) = probed.free.filter(|free| *free < needed) {
         let (free, needed) = (size_text(free), size_text(needed));
         let text = format!(
