@@ -62,7 +62,7 @@ mod work;
 use std::{collections::HashSet, fmt};
 
 use async_trait::async_trait;
-use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, MemberId, RequestId, Revision, Timestamp, UsageRecord};
 
 pub use alerts::{
     Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, CONFIGURED_DESTINATION, ClaimedMessage,
@@ -230,6 +230,10 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// The last requests of these keys, ordered by their ids, without keys that have no record. Takes one look-up for each key, so
     /// pass the keys of one page.
     async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError>;
+
+    /// The times of the last requests of these members, to the millisecond, ordered by their ids, without members that have no record.
+    /// Takes one look-up for each key that a member used on the last day with requests.
+    async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError>;
 }
 
 /// Stores the health of accounts between starts.

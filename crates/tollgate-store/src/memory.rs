@@ -20,7 +20,7 @@ use std::{
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex, watch};
-use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, MemberId, RequestId, Revision, Timestamp, UsageRecord};
 
 use crate::{
     Actor, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
@@ -269,6 +269,12 @@ impl UsageStore for MemoryStore {
         let mut used = self.usage.lock().await.last_use();
         used.retain(|key, _| keys.contains(key));
         Ok(used.into_iter().collect())
+    }
+
+    async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+        let mut last = self.usage.lock().await.last_use_by_member();
+        last.retain(|member, _| members.contains(member));
+        Ok(last.into_iter().collect())
     }
 }
 

@@ -4,14 +4,13 @@
 use std::{cmp::Reverse, collections::HashMap};
 
 use serde_json::{Value, json};
-use tollgate_core::{KeyId, NanoUsd, Timestamp};
+use tollgate_core::{MemberId, NanoUsd, Timestamp};
 use tollgate_store::{
-    Grouping, KeyEntry, MemberSpec, RowFilter, RowKind, StoredRow, SummaryBy, UsageFilter,
+    Grouping, MemberSpec, StoredRow, SummaryBy, UsageFilter,
     fields::{Access, FieldShape, Kind},
 };
 
 use super::{
-    keys::key_use,
     named_resource::{list_rows, object, row_filter},
     named_rows::Members,
     request_context::{InputFields, RequestContext},
@@ -20,7 +19,7 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-/// Members among which is searched, and keys whose last requests are looked up, at most.
+/// Members among which is searched, at most.
 const MAX_ROWS: usize = 20_000;
 
 pub(super) const PARAMETERS: [FieldShape; 5] = [
@@ -84,7 +83,7 @@ async fn show(context: &RequestContext, page: Vec<Found>, last: Option<LastUses>
     let last = match last {
         _ if !context.query.flag("use") => None,
         Some(last) => Some(last),
-        None => Some(last_uses_of(context, page.iter().map(|member| member.row.id.as_str())).await?),
+        None => Some(last_uses(context, page.iter().map(|member| member.row.id.as_str())).await?),
     };
     let shown = |member: &Found| {
         let mut shown = object::<Members>(&member.row, &member.spec);
@@ -127,7 +126,7 @@ async fn add_values(context: &RequestContext, found: &mut [Found], sort: &str) -
             Ok(None)
         }
         "last_used" => {
-            let last = latest(context, keys(context, None).await?).await?;
+            let last = last_uses(context, found.iter().map(|member| member.row.id.as_str())).await?;
             for member in found {
                 member.last_used = last.get(&member.row.id).copied();
             }
@@ -147,38 +146,12 @@ async fn spent(context: &RequestContext) -> Result<HashMap<String, (NanoUsd, u64
     Ok(sums.into_iter().map(|sum| (sum.of, (sum.sale, sum.requests))).collect())
 }
 
-/// The keys of a member or of all, revoked ones included: their last requests are the member's, too.
-async fn keys(context: &RequestContext, member: Option<&str>) -> Result<Vec<KeyEntry>, ApiError> {
-    let parent = member.map(str::to_owned);
-    let filter = RowFilter { scope: context.objects, parent, removed: true, ..RowFilter::of(RowKind::Key, 0) };
-    let most = u32::try_from(MAX_ROWS).unwrap_or(u32::MAX).saturating_add(1);
-    let keys = context.with_query_timeout(context.state.store.listing.key_entries(&filter, most)).await?;
-    if keys.len() > MAX_ROWS {
-        return Err(ApiError::value("sort", format_args!("there are more than {MAX_ROWS} keys; choose another order")));
-    }
-    Ok(keys)
-}
-
-/// The last requests of a few members, by id.
-async fn last_uses_of(context: &RequestContext, members: impl Iterator<Item = &str>) -> Result<LastUses, ApiError> {
-    let mut all = Vec::new();
-    for member in members {
-        all.extend(keys(context, Some(member)).await?);
-    }
-    latest(context, all).await
-}
-
-async fn latest(context: &RequestContext, keys: Vec<KeyEntry>) -> Result<LastUses, ApiError> {
-    let last = key_use::last_used(context, key_use::ids(keys.iter().map(|key| key.id.as_str()))).await?;
-    let mut of_members = LastUses::new();
-    for key in keys {
-        let at = KeyId::parse(&key.id).and_then(|id| last.get(&id)).map(|last| last.at);
-        if let Some(at) = at {
-            let known = of_members.entry(key.member).or_insert(at);
-            *known = (*known).max(at);
-        }
-    }
-    Ok(of_members)
+/// The last requests of members, by id, those with revoked keys included.
+async fn last_uses(context: &RequestContext, members: impl Iterator<Item = &str>) -> Result<LastUses, ApiError> {
+    let members = members.filter_map(MemberId::parse).collect();
+    let _permit = context.acquire_heavy_permit().await?;
+    let last = context.with_query_timeout(context.state.store.usage.last_use_of_members(members)).await?;
+    Ok(last.into_iter().map(|(member, at)| (member.to_string(), at)).collect())
 }
 
 fn order(found: &mut [Found], sort: &str) {

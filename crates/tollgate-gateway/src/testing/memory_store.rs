@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use tollgate_core::{AccountHealth, AccountId, Key, KeyId, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Key, KeyId, MemberId, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
     AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse, KeyUseFilter, LastUse,
     LogPosition, Page, StoreError, Summary, UsageFilter, UsageStore,
@@ -177,6 +177,10 @@ impl UsageStore for MemoryStore {
     }
 
     async fn last_use(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn last_use_of_members(&self, _members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
         Ok(Vec::new())
     }
 }

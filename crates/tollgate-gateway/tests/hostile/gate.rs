@@ -129,6 +129,10 @@ impl UsageStore for Memory {
     async fn last_use(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
         Ok(Vec::new())
     }
+
+    async fn last_use_of_members(&self, _members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+        Ok(Vec::new())
+    }
 }
 
 #[async_trait]

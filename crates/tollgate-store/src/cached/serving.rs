@@ -7,8 +7,8 @@ use std::{
 
 use async_trait::async_trait;
 use tollgate_core::{
-    AccountHealth, AccountId, Catalog, GroupId, HealthTransition, Key, KeyId, NanoUsd, RequestContents, RequestId, Revision,
-    Timestamp, UsageRecord,
+    AccountHealth, AccountId, Catalog, GroupId, HealthTransition, Key, KeyId, MemberId, NanoUsd, RequestContents, RequestId,
+    Revision, Timestamp, UsageRecord,
 };
 
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
@@ -203,6 +203,10 @@ impl UsageStore for CachedStore {
 
     async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.last_use(keys)).await
+    }
+
+    async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.last_use_of_members(members)).await
     }
 }
 

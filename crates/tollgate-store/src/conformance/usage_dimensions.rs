@@ -426,6 +426,19 @@ pub(super) async fn key_usage_matches_the_records(store: &Store) {
     let one = key_number(2);
     assert_eq!(store.usage.last_use(vec![one]).await.unwrap(), [(one, last[&one].clone())]);
     assert_eq!(store.usage.last_use(Vec::new()).await.unwrap(), []);
+
+    let mut of_members: BTreeMap<MemberId, Timestamp> = BTreeMap::new();
+    for record in &records {
+        let known = of_members.entry(record.member).or_insert(record.id.time());
+        *known = record.id.time().max(*known);
+    }
+    assert!(of_members.len() > 1, "{of_members:?}");
+    let without_requests = MemberId::from_parts(now, [9; 10]);
+    let asked = of_members.keys().copied().chain([without_requests]).collect();
+    let expected: Vec<_> = of_members.into_iter().collect();
+    assert_eq!(store.usage.last_use_of_members(asked).await.unwrap(), expected);
+    assert_eq!(store.usage.last_use_of_members(vec![expected[1].0]).await.unwrap(), [expected[1]]);
+    assert_eq!(store.usage.last_use_of_members(Vec::new()).await.unwrap(), []);
 }
 
 pub(super) async fn largest_groups_and_member_filters_match_the_full_summary(store: &Store) {

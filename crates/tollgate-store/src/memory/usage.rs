@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry};
 
-use tollgate_core::{KeyId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{KeyId, MemberId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 
 use crate::{
     AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, KeyUse, KeyUseFilter, LastUse, LedgerPosition, LogPosition,
@@ -189,6 +189,11 @@ impl MemoryUsageLog {
         let last = self.records.values().map(|record| (record.key, record.id)).collect::<BTreeMap<KeyId, RequestId>>();
         let of = |id: RequestId| LastUse { at: id.time(), address: self.records[&id].address.as_deref().map(ToOwned::to_owned) };
         last.into_iter().map(|(key, id)| (key, of(id))).collect()
+    }
+
+    pub(super) fn last_use_by_member(&self) -> BTreeMap<MemberId, Timestamp> {
+        // Records are in the order of their ids, and with them of their times.
+        self.records.values().map(|record| (record.member, record.id.time())).collect()
     }
 
     /// Adds percentiles. As in databases, the five minutes at the ends of the range count as a whole.

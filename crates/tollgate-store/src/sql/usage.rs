@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use foldhash::fast::RandomState;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
-use tollgate_core::{IdHash, KeyId, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{IdHash, KeyId, MemberId, RequestId, Timestamp, UsageRecord};
 
 use super::{
     cells::{Cells, FromCells, request_id},
@@ -171,5 +171,9 @@ impl UsageStore for SqlStore {
 
     async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
         self.last_use_of_keys(&keys).await
+    }
+
+    async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+        self.last_requests_of_members(&members).await
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 use sqlx::{AssertSqlSafe, Row as _};
-use tollgate_core::{IdHash, KeyId, NanoUsd, RequestId, Timestamp};
+use tollgate_core::{IdHash, KeyId, MemberId, NanoUsd, RequestId, Timestamp};
 
 use super::{
     SUMMARY, SummaryQuery,
@@ -58,6 +58,17 @@ struct LastRow {
 impl FromCells for LastRow {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         Ok(Self { number: cells.number()?, request: cells.request()?, address: cells.maybe_text()?.map(str::to_owned) })
+    }
+}
+
+/// A member, and the last request of one of its keys.
+struct MemberRequest(MemberId, RequestId);
+
+impl FromCells for MemberRequest {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let id = cells.text()?;
+        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a member")))?;
+        Ok(Self(member, cells.request()?))
     }
 }
 
@@ -132,6 +143,27 @@ impl SqlStore {
             if last.get(key).is_none_or(|known| known.at <= at) {
                 last.insert(*key, LastUse { at, address });
             }
+        }
+        Ok(last.into_iter().collect())
+    }
+
+    /// The sums by day show which keys a member used on the last day with requests; the last request of one of them is the member's.
+    pub(in crate::sql) async fn last_requests_of_members(
+        &self,
+        members: &[MemberId],
+    ) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+        let sql = format!(
+            "SELECT names.id, last.id FROM names \
+             JOIN key_days day ON day.member = names.ref AND day.minute = (SELECT MAX(minute) FROM key_days WHERE member = names.ref) \
+             JOIN usage last ON last.id = (SELECT id FROM usage WHERE key = day.key ORDER BY id DESC LIMIT 1) \
+             WHERE names.kind = {} AND names.id",
+            NameKind::Member.code()
+        );
+        let ids = LookUp::Texts(members.iter().map(MemberId::to_string).collect());
+        let mut last: BTreeMap<MemberId, Timestamp> = BTreeMap::new();
+        for MemberRequest(member, request) in self.usage_reader.rows_with(SUMMARY, sql, ids).await? {
+            let known = last.entry(member).or_insert_with(|| request.time());
+            *known = request.time().max(*known);
         }
         Ok(last.into_iter().collect())
     }
