@@ -106,7 +106,7 @@ fn node_without_database_refuses_what_another_node_disabled_until_it_is_enabled_
         wait_for("the new key", Duration::from_secs(2), || status(secret) == 200);
     }
     // A change that reaches the node makes it read a key again: it has received all of them before it loses the database.
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(4));
     assert_eq!([&paused, &kept, &of_ben].map(|secret| status(secret)), [200; 3]);
     proxy.cut();
     done(&first, &["key", "set", "paused", "status=disabled"]);
@@ -132,7 +132,7 @@ fn node_without_database_refuses_a_key_that_another_node_revoked() {
         wait_for("the new key", Duration::from_secs(2), || status(secret) == 200);
     }
     // A change that reaches the node makes it read a key again: it has received all of them before it loses the database.
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(4));
     assert_eq!([&secret, &kept].map(|secret| status(secret)), [200; 2]);
     proxy.cut();
     assert!(first.run(&["key", "revoke", "soon-gone"]).status.success());
@@ -277,7 +277,7 @@ fn running_streams_end_on_every_node_including_one_without_a_database() {
         }
     }
     // A change that reaches the node makes it read a key again: it has received all of them before it loses the database.
-    thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(4));
     let open = |gateway: &TestGateway, secret: &String| (OpenStream::start(gateway, secret), gateway.address());
     let streams: Vec<_> = secrets.iter().map(|secret| [open(&third, secret), open(&cut_off, secret)]).collect();
     let others = [open(&third, &kept), open(&cut_off, &kept)];
