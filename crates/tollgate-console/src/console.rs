@@ -133,7 +133,8 @@ fn catch_panics(router: Router) -> Router {
 /// Removes the console's own path from the address of a request, for proxies that leave it there.
 fn without_base(base: &str, mut request: Request<Body>) -> Request<Body> {
     let path = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
-    let Some(rest) = path.strip_prefix(base).filter(|rest| !base.is_empty() && rest.starts_with(['/', '?'])) else {
+    let Some(rest) = path.strip_prefix(base).filter(|rest| !base.is_empty() && (rest.is_empty() || rest.starts_with(['/', '?'])))
+    else {
         return request;
     };
     let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };

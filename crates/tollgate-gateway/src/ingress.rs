@@ -12,7 +12,7 @@ mod openai;
 mod query;
 mod responses;
 
-use http::{Method as HttpMethod, Uri};
+use http::{Method as HttpMethod, Uri, uri::PathAndQuery};
 use tollgate_protocol::{Protocol, Target, lists::PageQuery};
 
 use crate::{
@@ -77,6 +77,20 @@ pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderFields
 /// Whether a path is one of the model API, known or not: model requests, lists, and requests of callers about their key.
 pub(crate) fn is_model_api(path: &str) -> bool {
     versioned(path).is_some()
+}
+
+/// Removes the path at which a proxy serves the gateway, if the proxy left it. Requests without it are unchanged, and those whose path
+/// is of the model API already.
+pub(crate) fn remove_base_path(uri: &mut Uri, base: &str) {
+    if base.is_empty() || is_model_api(uri.path()) {
+        return;
+    }
+    let path = uri.path_and_query().map_or("", PathAndQuery::as_str);
+    let Some(rest) = path.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with(['/', '?'])) else { return };
+    let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+    let mut parts = std::mem::take(uri).into_parts();
+    parts.path_and_query = rest.parse().ok();
+    *uri = Uri::from_parts(parts).unwrap_or_default();
 }
 
 /// The keys of a request, from the accepted locations of its protocol.

@@ -50,6 +50,8 @@ pub struct Settings {
     pub pages_origin: Option<HeaderValue>,
     /// Origins of other pages that may send requests of the model API.
     pub cors: CorsOrigins,
+    /// Path at which a proxy serves the gateway, such as `/llm`, in case the proxy does not remove it; empty without one.
+    pub base_path: String,
     /// How long a shutdown waits for requests in progress.
     pub drain: Duration,
     /// Whether the streams of a key end when it is revoked or disabled or its member suspended.
@@ -77,6 +79,7 @@ impl Default for Settings {
             metrics: MetricsAccess::Guarded,
             pages_origin: None,
             cors: CorsOrigins::default(),
+            base_path: String::new(),
             drain: Duration::from_mins(10),
             end_revoked_streams: true,
             contents: ContentSettings::default(),

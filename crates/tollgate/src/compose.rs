@@ -478,6 +478,7 @@ pub(crate) fn configured(config: &Config) -> Settings {
             .console
             .and_then(|address| HeaderValue::try_from(console_url(config, address).origin().ascii_serialization()).ok()),
         cors: cors_origins(config),
+        base_path: config.base_path().to_owned(),
         drain: config.millis("server.drain_timeout_ms"),
         end_revoked_streams: config.text("limits.revoked_streams") == "end",
         contents: ContentSettings {

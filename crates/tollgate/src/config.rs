@@ -141,6 +141,13 @@ impl Config {
         read::origins(self.text(path)).expect("origins were validated")
     }
 
+    /// The path of the console's address, which is that of model requests, too, unless the console has an address of its own. Empty
+    /// without one.
+    pub(crate) fn base_path(&self) -> &str {
+        let url = self.console_url.as_ref().filter(|_| self.console.is_none());
+        url.map_or("", |url| url.path().trim_end_matches('/'))
+    }
+
     /// A text by path, empty when not set.
     pub(crate) fn text(&self, path: &str) -> &str {
         self.values.get(path).map_or("", |value| &value.text)

@@ -344,3 +344,23 @@ fn anthropics_clients_may_send_two_keys() {
         );
     }
 }
+
+#[test]
+fn path_that_a_proxy_leaves_is_removed() {
+    for (target, base, expected) in [
+        ("/llm/v1/chat/completions", "/llm", "/v1/chat/completions"),
+        ("/llm/v1beta/models/m:streamGenerateContent?alt=sse", "/llm", "/v1beta/models/m:streamGenerateContent?alt=sse"),
+        ("https://gate.example.com/llm/models?q=a", "/llm", "https://gate.example.com/models?q=a"),
+        ("/llm", "/llm", "/"),
+        ("/llm?a=b", "/llm", "/?a=b"),
+        ("/llm/", "/llm", "/"),
+        ("/llms/v1/chat/completions", "/llm", "/llms/v1/chat/completions"),
+        ("/v1/chat/completions", "/llm", "/v1/chat/completions"),
+        ("/v1/models", "/v1", "/v1/models"),
+        ("/llm/v1/models", "", "/llm/v1/models"),
+    ] {
+        let mut uri: Uri = target.parse().unwrap();
+        remove_base_path(&mut uri, base);
+        assert_eq!(uri.to_string(), expected, "{target} below {base:?}");
+    }
+}

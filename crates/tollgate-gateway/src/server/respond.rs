@@ -58,6 +58,9 @@ pub(super) async fn answer<P: ModelPath>(
     let framing = context.timers.begin(started);
     let mut in_progress = RequestInProgress::new(Arc::clone(&context.timers), Arc::clone(&core.shared.clock));
     let (mut parts, body) = request.into_parts();
+    if core.serves == Serves::Everything {
+        ingress::remove_base_path(&mut parts.uri, &core.shared.settings.load().base_path);
+    }
     let headers = HeaderFields::from(std::mem::take(&mut parts.headers));
     let version = parts.version;
     let caller_closes = names_option(headers.get_all(header::CONNECTION), "close")

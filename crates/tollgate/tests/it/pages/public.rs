@@ -86,6 +86,11 @@ fn pages_work_below_a_base_path_whether_or_not_the_proxy_strips_it() {
     }
     let answer = gateway.send(&Request::get("/llm/profile"));
     assert_eq!(location(&answer), "/llm/sign-in?to=%2Fprofile");
+    assert_eq!(location(&gateway.send(&Request::get("/llm").header("accept", "text/html"))), "/llm/models");
+    for path in ["/v1/models", "/llm/v1/models", "/llm/v1/key"] {
+        assert_eq!(gateway.send(&Request::get(path)).status, 401, "{path}");
+    }
+    assert_eq!(gateway.send(&Request::get("/llm/healthz")).status, 200);
 }
 
 #[test]
