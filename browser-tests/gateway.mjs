@@ -17,20 +17,31 @@ export async function start(environment = {}) {
   const folder = mkdtempSync(join(tmpdir(), "tollgate-browser-"));
   const catalog = join(folder, "catalog.toml");
   writeFileSync(catalog, readFileSync(process.env.CATALOG, "utf8").replaceAll("PROVIDER", address));
-  const gateway = spawn(
-    process.env.TOLLGATE,
-    ["serve", "--json", "--listen", "127.0.0.1:0", "--catalog", catalog, "--data", join(folder, "data")],
-    { stdio: ["ignore", "pipe", "ignore"], cwd: folder, env: { ...process.env, ...environment } },
-  );
-  const startup = JSON.parse(await firstLine(gateway));
+  let running;
+  const serve = async (listen) => {
+    running = spawn(
+      process.env.TOLLGATE,
+      ["serve", "--json", "--listen", listen, "--catalog", catalog, "--data", join(folder, "data")],
+      { stdio: ["ignore", "pipe", "ignore"], cwd: folder, env: { ...process.env, ...environment } },
+    );
+    return JSON.parse(await firstLine(running));
+  };
+  const end = async (signal) => {
+    if (running.exitCode !== null || running.signalCode !== null) return;
+    const exited = new Promise((resolve) => running.once("exit", resolve));
+    running.kill(signal);
+    await exited;
+  };
+  const startup = await serve("127.0.0.1:0");
   return {
     base: `http://${startup.address}`,
     provider: address,
     setupLink: startup.setup_link,
+    // Ends the gateway alone, and starts it again on the same address with the same data.
+    end,
+    startAgain: () => serve(startup.address),
     async stop() {
-      const exited = new Promise((resolve) => gateway.once("exit", resolve));
-      gateway.kill("SIGTERM");
-      await exited;
+      await end("SIGTERM");
       provider.kill("SIGKILL");
       rmSync(folder, { recursive: true, force: true });
     },

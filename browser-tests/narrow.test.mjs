@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, screenshot } from "./browser.mjs";
-import { asOwner } from "./owner.mjs";
+import { asOwner, callApi as call } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
 
 const MODEL = `acme/${"long-context-".repeat(9)}model`;
@@ -11,24 +11,6 @@ const GROUP = `group-${"for-everyone-in-the-office-".repeat(2)}x`;
 const CHANNEL = `channel-${"in-a-region-far-away-".repeat(3)}x`;
 
 useGateway();
-
-// Sends a request of the admin API from a page of the admin.
-async function call(page, method, path, body) {
-  return page.evaluate(
-    async ([method, path, body]) => {
-      const token = (await (await fetch("/admin/v1/me")).json()).csrf_token;
-      const answer = await fetch(path, {
-        method,
-        headers: { "content-type": "application/json", "x-csrf-token": token },
-        body: body && JSON.stringify(body),
-      });
-      const text = await answer.text();
-      if (!answer.ok) throw new Error(`${method} ${path}: ${text}`);
-      return text ? JSON.parse(text) : null;
-    },
-    [method, path, body],
-  );
-}
 
 // Controls that a finger 44 px wide cannot hit at their upper or lower edge.
 const tooSmall = (page) => page.evaluate(() => {

@@ -34,3 +34,21 @@ export async function asOwner(browser, gateway, options, use) {
   await use(page, faults, context);
   await context.close();
 }
+
+// Sends a request of the admin API from a page of the admin, and returns the answer. `headers` are sent, too.
+export async function callApi(page, method, path, body, headers = {}) {
+  return page.evaluate(
+    async ([method, path, body, headers]) => {
+      const token = (await (await fetch("/admin/v1/me")).json()).csrf_token;
+      const answer = await fetch(path, {
+        method,
+        headers: { "content-type": "application/json", "x-csrf-token": token, ...headers },
+        body: body && JSON.stringify(body),
+      });
+      const text = await answer.text();
+      if (!answer.ok) throw new Error(`${method} ${path}: ${text}`);
+      return text ? JSON.parse(text) : null;
+    },
+    [method, path, body, headers],
+  );
+}

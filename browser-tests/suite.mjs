@@ -9,12 +9,13 @@ import { setUp } from "./owner.mjs";
 export let gateway;
 export let browser;
 
-// Starts both before the tests. `environment` returns further variables of the gateway; a suite that tests the first run leaves the set-up
-// to itself.
-export function useGateway({ environment = () => ({}), isSetUp = true } = {}) {
+// Starts both before the tests. `environment` returns further variables of the gateway, `prepare` makes what all tests need; a suite that
+// tests the first run leaves the set-up to itself.
+export function useGateway({ environment = () => ({}), isSetUp = true, prepare = () => {} } = {}) {
   before(async () => {
     [gateway, browser] = await Promise.all([start(await environment()), launch()]);
     if (isSetUp) await setUp(browser, gateway);
+    await prepare();
   });
   after(async () => {
     await browser?.close();

@@ -10,6 +10,20 @@ async function isGone() {
 }
 
 /**
+ * Loads the page again. A gateway that restarts does not answer for a while, and the browser's page of an error would stay: until it
+ * does, the page remains, and `waiting` is called.
+ */
+export async function reload(waiting = () => {}) {
+  for (let wait = FIRST_WAIT_MS; ; wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
+    const answer = await fetch(location.href, { redirect: "manual" }).catch(() => undefined);
+    if (answer && answer.status !== 503) break;
+    waiting();
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+  location.reload();
+}
+
+/**
  * Receives the events of an address until `close` is called. `opened` is called with whether the connection was lost before, `lost` each
  * time it is; `heard` has a function for each kind of event. Refused, it is tried again after a second, then after twice as long each
  * time, up to a minute; a page that would be refused, too, is loaded again, which shows why.

@@ -1,6 +1,6 @@
 // The first steps: the first request completes the last one. The stream only announces that a record was booked; the page is then
 // loaded again to show it.
-import { listen } from "./events.js";
+import { listen, reload } from "./events.js";
 
 const steps = document.querySelector("[data-steps]");
 const state = steps?.querySelector("[data-step-state]");
@@ -32,7 +32,7 @@ if (state) {
     heard: {
       record: (event) => {
         const { outcome } = JSON.parse(event.data);
-        if (outcome !== "completed") return location.reload();
+        if (outcome !== "completed") return reload();
         stream.close();
         for (const step of steps.querySelectorAll("li")) {
           step.className = "done";

@@ -1,5 +1,5 @@
 // Pages of operators: a file fills the field for a price list or catalog, and jobs are followed. Both pages work without it.
-import { listen } from "./events.js";
+import { listen, reload } from "./events.js";
 
 for (const form of document.querySelectorAll("[data-pick-file]")) {
   const area = form.querySelector("textarea[name=file]");
@@ -71,7 +71,7 @@ if (job) {
         const { state, progress } = JSON.parse(event.data);
         if (["done", "failed", "cancelled"].includes(state)) {
           events.close();
-          location.reload();
+          reload(() => say(live.dataset.lost, true));
           return;
         }
         if (!progress) return;
