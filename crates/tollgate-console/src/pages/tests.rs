@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, fs, path::Path};
 
-use super::*;
+use super::{route::SeenBy, *};
 use crate::api;
 
 fn templates(folder: &Path, found: &mut Vec<(String, String)>) {
@@ -40,6 +40,23 @@ fn page_routes_are_unique_and_outside_the_other_path_prefixes() {
             assert!(!route.path.starts_with(other), "{}", route.path);
         }
     }
+}
+
+/// The tests that go through every page and form read this list.
+#[test]
+fn list_of_page_routes_is_complete() {
+    let line = |route: &PageRoute| {
+        let seen_by = match route.seen_by {
+            SeenBy::Anyone => "anyone",
+            SeenBy::Role(role) => role.as_str(),
+        };
+        (route.path, format!("{} {} {seen_by}\n", format!("{:?}", route.method).to_uppercase(), route.path))
+    };
+    let mut lines: Vec<_> = routes().map(line).collect();
+    lines.sort();
+    let expected: String = lines.into_iter().map(|(_, line)| line).collect();
+    let listed = include_str!("../../../../browser-tests/page-routes.txt");
+    assert_eq!(listed, expected, "browser-tests/page-routes.txt is out of date");
 }
 
 #[test]

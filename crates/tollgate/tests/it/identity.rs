@@ -15,6 +15,8 @@ mod walk;
 use serde_json::{Value, json};
 use tollgate_testkit::{ClientResponse, Request};
 
+pub(crate) use codes::{code as one_time_code, enable as enable_codes};
+pub(crate) use objects::{Owner, owner};
 pub(crate) use passkeys::{Authenticator, add as add_passkey, try_passkey};
 pub(crate) use walk::walk;
 

@@ -16,6 +16,7 @@ mod people;
 mod pricing;
 mod proxies;
 mod public;
+mod routes;
 mod system;
 
 pub(crate) use attacks::signed_in;

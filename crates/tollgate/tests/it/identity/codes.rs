@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The code of a secret, as an authenticator app computes it; `later` steps of 30 s from now.
-pub(super) fn code(secret: &str, later: i64) -> String {
+pub(crate) fn code(secret: &str, later: i64) -> String {
     const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let bits: String = secret.chars().map(|c| format!("{:05b}", DIGITS.find(c).unwrap())).collect();
     let key: Vec<u8> =
@@ -26,13 +26,13 @@ pub(super) fn code(secret: &str, later: i64) -> String {
     format!("{:06}", number % 1_000_000)
 }
 
-pub(super) struct Enabled {
+pub(crate) struct Enabled {
     pub(super) browser: Browser,
-    pub(super) secret: String,
+    pub(crate) secret: String,
     pub(super) recovery: Vec<String>,
 }
 
-pub(super) fn enable(admin: &Admin, browser: &Browser) -> Enabled {
+pub(crate) fn enable(admin: &Admin, browser: &Browser) -> Enabled {
     let made = ok(&browser.send(admin, "POST", "/admin/v1/totp/secret", Some(&json!({}))));
     let secret = made["secret"].as_str().unwrap().to_owned();
     assert!(made["uri"].as_str().unwrap().starts_with("otpauth://totp/tollgate"), "{made}");

@@ -12,19 +12,19 @@ use crate::{
 };
 
 /// A member with one object of each kind.
-struct Owner {
-    browser: Browser,
+pub(crate) struct Owner {
+    pub(crate) browser: Browser,
     /// Ids and names that must not be seen by others.
-    member: String,
-    key: String,
+    pub(crate) member: String,
+    pub(crate) key: String,
     secret: String,
-    session: String,
-    record: String,
-    passkey: String,
+    pub(crate) session: String,
+    pub(crate) record: String,
+    pub(crate) passkey: String,
     admin_key: String,
 }
 
-fn owner(admin: &Admin, name: &str, role: &str) -> Owner {
+pub(crate) fn owner(admin: &Admin, name: &str, role: &str) -> Owner {
     make_member(admin, name, role);
     let key = admin.post("/admin/v1/keys", &json!({"name": format!("key-of-{name}"), "member": name, "groups": ["echo"]}));
     let secret = key["key"].as_str().unwrap();
