@@ -31,21 +31,42 @@ export async function openPage(browser, options = {}) {
   return { context, page, faults };
 }
 
-// axe runs in an isolated world, to which the page's content security policy does not apply.
-export async function checkPage(page, faults, name) {
+// axe in an isolated world of the page, to which its content security policy does not apply: a function that runs these rules.
+async function axeIn(page) {
   const client = await page.context().newCDPSession(page);
   const { frameTree } = await client.send("Page.getFrameTree");
   const { executionContextId } = await client.send("Page.createIsolatedWorld", { frameId: frameTree.frame.id });
   await client.send("Runtime.evaluate", { expression: `${axe};0`, contextId: executionContextId });
-  const run = `axe.run(document, {runOnly: ${JSON.stringify(RULES)}}).then((result) => result.violations.map((violation) =>
-    violation.id + ": " + violation.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")))`;
-  const { result } = await client.send("Runtime.evaluate", {
-    expression: run, contextId: executionContextId, awaitPromise: true, returnByValue: true,
-  });
-  assert.deepEqual(result.value, [], `axe on ${name}`);
+  return async (runOnly) => {
+    const run = `axe.run(document, {runOnly: ${JSON.stringify(runOnly)}}).then((result) => result.violations.map((violation) =>
+      violation.id + ": " + violation.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")))`;
+    const { result } = await client.send("Runtime.evaluate", {
+      expression: run, contextId: executionContextId, awaitPromise: true, returnByValue: true,
+    });
+    return result.value;
+  };
+}
+
+async function checkLayout(page, faults, name) {
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   assert.ok(overflow <= 0, `${name} is ${overflow} px too wide`);
   assert.deepEqual(faults, [], `errors of the browser on ${name}`);
+}
+
+export async function checkPage(page, faults, name) {
+  const run = await axeIn(page);
+  assert.deepEqual(await run(RULES), [], `axe on ${name}`);
+  await checkLayout(page, faults, name);
+}
+
+// The same, and the colours of the dark theme. The page is that of the light one.
+export async function checkBothThemes(page, faults, name) {
+  const run = await axeIn(page);
+  assert.deepEqual(await run(RULES), [], `axe on ${name}`);
+  await page.emulateMedia({ colorScheme: "dark" });
+  assert.deepEqual(await run({ type: "rule", values: ["color-contrast"] }), [], `axe on ${name}, dark`);
+  await page.emulateMedia({ colorScheme: "light" });
+  await checkLayout(page, faults, name);
 }
 
 export async function screenshot(page, name) {

@@ -1,6 +1,7 @@
 // Passkeys with Chromium's virtual authenticator: added on the profile, used instead of a password, renamed and removed.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { authenticator } from "./authenticator.mjs";
 import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
 import { PASSWORD, signIn } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
@@ -9,20 +10,6 @@ import { browser, gateway, useGateway } from "./suite.mjs";
 const local = { get base() { return gateway.base.replace("127.0.0.1", "localhost"); } };
 
 useGateway();
-
-// A platform authenticator whose owner is always there, and verified until a test says otherwise.
-async function authenticator(page) {
-  const client = await page.context().newCDPSession(page);
-  await client.send("WebAuthn.enable");
-  const { authenticatorId } = await client.send("WebAuthn.addVirtualAuthenticator", { options: {
-    protocol: "ctap2", transport: "internal", hasResidentKey: true, hasUserVerification: true, isUserVerified: true,
-    automaticPresenceSimulation: true,
-  } });
-  return {
-    verifies: (isUserVerified) => client.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified }),
-    credentials: async () => (await client.send("WebAuthn.getCredentials", { authenticatorId })).credentials,
-  };
-}
 
 const passkeys = (page) => page.getByRole("region", { name: "Passkeys" }).first();
 
