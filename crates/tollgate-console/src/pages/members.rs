@@ -280,7 +280,7 @@ async fn member_page(
             let words = (t.say("members.unlink"), t.say("members.unlink_about").to_owned(), t.say("members.unlink"));
             Danger::in_field(form::UNLINK_NAME, t, state, format!("{path}/unlink"), words)
         });
-        template.member.add_login(t, &login);
+        template.member.add_login(t, &login, state);
         let query = [("member", member.id.as_str()), ("limit", ENTRIES)];
         let entries = request.read::<ApiPage<EntryObject>>(operations::LIST_LEDGER, get(&query)).await?;
         template.member.balance = Some(money::rounded(t, entries.items.first().map_or("0", |entry| entry.balance.as_str())));

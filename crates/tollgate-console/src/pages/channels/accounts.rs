@@ -156,7 +156,10 @@ pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageF
     match removed {
         Ok(_) => Ok(back(&request).toast(Toast::Removed)),
         // The other form of the page shows the stored values.
-        Err(error) => page(&request, &refused(request.t(), &values(&account), error)?, Some(&account)).await,
+        Err(error) => {
+            let values = values(&account).with(TYPED_NAME, request.form.value(TYPED_NAME));
+            page(&request, &refused(request.t(), &values, error)?, Some(&account)).await
+        }
     }
 }
 

@@ -60,6 +60,20 @@ struct ServedRow {
     output: String,
     /// Whether the cost has further figures, which stay as they are.
     has_more: bool,
+    /// The field that was refused: `upstream`, `input` or `output`.
+    wrong: &'static str,
+}
+
+impl ServedRow {
+    /// Shows what a refused form has for this model.
+    fn keep_typed(&mut self, form: &FormState) {
+        let Some(index) = form.all("shown").position(|shown| shown == self.model) else { return };
+        for (kept, column) in [(&mut self.upstream, "upstreams"), (&mut self.input, "input"), (&mut self.output, "output")] {
+            if let Some(typed) = form.all(column).nth(index) {
+                typed.clone_into(kept);
+            }
+        }
+    }
 }
 
 /// The provider's list of models.
@@ -113,7 +127,7 @@ fn cost_texts(cost: &Value) -> (String, String, bool) {
 
 fn served_row(served: &ServedObject) -> ServedRow {
     let (input, output, has_more) = cost_texts(&served.cost);
-    ServedRow { model: served.model.clone(), upstream: served.upstream.clone(), input, output, has_more }
+    ServedRow { model: served.model.clone(), upstream: served.upstream.clone(), input, output, has_more, wrong: "" }
 }
 
 pub(in crate::pages) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -157,7 +171,12 @@ pub(in crate::pages) async fn add(request: Arc<PageRequest>) -> Result<PageReply
     };
     match saved {
         Ok(()) => Ok(PageReply::redirect(&address(&request)).toast(Toast::Saved)),
-        Err(error) => page(&request, &refused(request.t(), form, &error)?, None).await,
+        Err(error) => {
+            // The last one is the one that was typed.
+            let is_typed = form.filled("model").is_some() && error.param().is_some_and(|param| param.ends_with("].upstream"));
+            let error = if is_typed { error.about("upstream") } else { error };
+            page(&request, &refused(request.t(), form, &error)?, None).await
+        }
     }
 }
 
@@ -231,17 +250,32 @@ async fn put(request: &PageRequest, serves: Vec<Value>) -> Result<(), ApiError> 
 
 /// Saves the fields of the models that were shown; the others stay.
 pub(in crate::pages) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let sent = match serves(&request).await {
-        Ok(serves) => put(&request, changed(&request.form, serves)).await,
-        Err(error) => Err(error),
-    };
+    let changed = changed(&request.form, serves(&request).await?);
+    let models: Vec<String> = changed.iter().map(|served| model_of(served).to_owned()).collect();
+    let sent = put(&request, changed).await;
     // In the set-up, the next step follows once the typed values are saved.
     let goes_on = is_set_up(&request) && request.form.has("go_on");
     match sent {
         Ok(()) if goes_on => Ok(PageReply::redirect(&request.url(set_up::KEY))),
         Ok(()) => Ok(PageReply::redirect(&address(&request)).toast(Toast::Saved)),
-        Err(error) => page(&request, &refused(request.t(), &request.form, &error)?, None).await,
+        Err(error) => {
+            let wrong = error.param().and_then(wrong_field);
+            let wrong = wrong.and_then(|(index, field)| models.get(index).map(|model| (model.as_str(), field)));
+            page_of(&request, &refused(request.t(), &request.form, &error)?, None, wrong).await
+        }
     }
+}
+
+/// The position in the list of models and the column that a parameter such as `serves[2].cost.input` is about.
+fn wrong_field(param: &str) -> Option<(usize, &'static str)> {
+    let (index, field) = param.strip_prefix("serves[")?.split_once("].")?;
+    let column = match field {
+        "upstream" => "upstream",
+        "cost.output" => "output",
+        _ if field.starts_with("cost") => "input",
+        _ => return None,
+    };
+    Some((index.parse().ok()?, column))
 }
 
 /// The field `serves` after applying the form, which changes the names at the provider and two costs, and removes models.
@@ -291,6 +325,16 @@ fn refused(t: Locale, form: &FormData, error: &ApiError) -> Result<FormState, Pa
 }
 
 async fn page(request: &PageRequest, form: &FormState, listed: Option<Listed>) -> Result<PageReply, PageFailure> {
+    page_of(request, form, listed, None).await
+}
+
+/// The page with what was typed for the models; `wrong` are the model and the column that were refused.
+async fn page_of(
+    request: &PageRequest,
+    form: &FormState,
+    listed: Option<Listed>,
+    wrong: Option<(&str, &'static str)>,
+) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let channel = one(request).await?;
     let search = request.query.value("q").trim().to_lowercase();
@@ -301,6 +345,10 @@ async fn page(request: &PageRequest, form: &FormState, listed: Option<Listed>) -
     });
     let is_cut = rows.len() > MAX_ROWS;
     rows.truncate(MAX_ROWS);
+    for row in &mut rows {
+        row.keep_typed(form);
+        row.wrong = wrong.filter(|(model, _)| *model == row.model).map_or("", |(_, field)| field);
+    }
     let layout = request.layout(t.say_with("channels.models_title", &[("channel", &channel.name)])).with(Script::Stages);
     let template = ServedPage {
         layout: if is_set_up(request) {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use tollgate_core::{NanoUsd, Timestamp};
 
 use crate::pages::{
+    form::FormState,
     format::{self, TimeText},
     locale::Locale,
     mark::Mark,
@@ -148,7 +149,9 @@ pub(super) struct MemberDetail {
 
 #[derive(Debug)]
 pub(super) struct LoginView {
+    /// As it was typed, if it was refused.
     pub(super) email: String,
+    pub(super) email_fault: Option<String>,
     pub(super) has_password: bool,
     pub(super) has_codes: bool,
     pub(super) passkeys: u64,
@@ -174,9 +177,11 @@ impl MemberDetail {
         }
     }
 
-    pub(super) fn add_login(&mut self, t: Locale, login: &LoginObject) {
+    pub(super) fn add_login(&mut self, t: Locale, login: &LoginObject, state: &FormState) {
+        let email = if state.has("email") { Some(state.value("email")) } else { login.email.as_deref() };
         self.login = Some(LoginView {
-            email: login.email.clone().unwrap_or_default(),
+            email: email.unwrap_or_default().to_owned(),
+            email_fault: state.fault("email").map(str::to_owned),
             has_password: login.password,
             has_codes: login.totp,
             passkeys: login.passkeys,

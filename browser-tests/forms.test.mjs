@@ -1,0 +1,151 @@
+// Every form with a field to type in: refused, it keeps what was typed and says beside the field what is wrong.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { VIEWS, openPage } from "./browser.mjs";
+import { addressOf, makeRows, pageRoutes } from "./every-page.mjs";
+import { PASSWORD, asOwner } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
+
+// By the target of the form: what is typed, and the fields that are refused for it. A star stands for the rest of a name.
+const passwords = { new_password: "correct horse battery", new_password_again: "correct horse battery" };
+const FORMS = {
+  "/alerts/destinations/new": { typed: { name: "kept", url: "nowhere" }, wrong: ["url"] },
+  "/alerts/destinations/{name}": { typed: { url: "nowhere" }, wrong: ["url"] },
+  "/channel-selection/edit": { typed: { weight: "heavy" }, wrong: ["weight"] },
+  "/channels/new": { typed: { name: "kept", base_url: "nowhere" }, wrong: ["base_url"] },
+  "/channels/{name}/accounts/new": { typed: { name: "kept", rpm: "many" }, wrong: ["rpm"] },
+  "/channels/{name}/accounts/{account}": { typed: { rpm: "many" }, wrong: ["rpm"] },
+  "/channels/{name}/edit": { typed: { weight: "heavy", tags: "kept" }, wrong: ["weight"] },
+  "/channels/{name}/file": { typed: { file: "nonsense = [" }, wrong: ["file"] },
+  "/channels/{name}/models": { typed: { input: "cheap" }, wrong: ["input"] },
+  "/channels/{name}/models/add": { typed: { model: "kept", upstream: "a/../b" }, wrong: ["upstream"] },
+  "/groups/new": { typed: { name: "kept", sale_multiplier: "cheap" }, wrong: ["sale_multiplier"] },
+  "/groups/{name}": { typed: { description: "kept", sale_multiplier: "cheap" }, wrong: ["sale_multiplier"] },
+  "/invite": { typed: { name: "kept", email: "nowhere", ...passwords }, wrong: ["email"] },
+  "/key-selection/move": { typed: { groups: "no such group" }, wrong: ["groups"] },
+  "/keys/new": { typed: { name: "kept", rpm: "many" }, wrong: ["rpm"] },
+  "/keys/{key}": { typed: { rpm: "many" }, wrong: ["rpm"] },
+  "/members/admin-keys": { typed: { name: "" }, wrong: ["name"] },
+  "/members/invites": { typed: { note: "kept", groups: "no such group" }, wrong: ["groups"] },
+  "/members/new": { typed: { name: "kept", rpm: "many" }, wrong: ["rpm"] },
+  "/members/{name}": { typed: { rpm: "many" }, wrong: ["rpm"] },
+  "/members/{name}/ledger": { typed: { amount: "much", note: "kept" }, wrong: ["amount"] },
+  "/members/{name}/login": { typed: { email: "nowhere" }, wrong: ["email"] },
+  "/pricing/groups": { typed: { "factor_*": "cheap" }, wrong: ["factor_*"] },
+  "/pricing/import": { typed: { source: "csv", file: "kept" }, wrong: ["file"] },
+  "/pricing/model": { typed: { input: "cheap", output: "7" }, wrong: ["input"] },
+  "/pricing/model/facts": { typed: { context: "long", description: "kept" }, wrong: ["context"] },
+  "/profile/codes": { typed: { code: "000000", password: PASSWORD }, wrong: ["code"] },
+  "/profile/notices": { typed: { notice_percents: "half" }, wrong: ["notice_percents"] },
+  "/profile/time-zone": { typed: { time_zone: "Atlantis" }, wrong: ["time_zone"] },
+  // Faults are listed by line and channel.
+  "/proxies": { typed: { lines: "edge" }, wrong: [] },
+  "/register": { typed: { name: "kept", email: "nowhere", ...passwords }, wrong: ["email"] },
+  "/reset-password": { typed: { new_password: "short", new_password_again: "short" }, wrong: ["new_password"] },
+  "/settings/{name}": { typed: { value: "many" }, wrong: ["value"] },
+  "/setup/channel": { typed: { name: "kept", base_url: "nowhere" }, wrong: ["base_url"] },
+  "/setup/channel/{name}": { typed: { input: "cheap" }, wrong: ["input"] },
+  "/setup/channel/{name}/add": { typed: { model: "kept", upstream: "a/../b" }, wrong: ["upstream"] },
+  "/setup/gateway": { typed: { name: "kept", api_url: "nowhere" }, wrong: ["api_url"] },
+  "/setup/key": { typed: { name: "" }, wrong: ["name"] },
+  // Which of the two is wrong is not said.
+  "/sign-in": { typed: { login: "owner", password: "wrong" }, wrong: [] },
+  "/system/import": { typed: { source: "csv", file: "" }, wrong: ["file"] },
+  "/system/replay": { typed: { file: "" }, wrong: ["file"] },
+};
+// They search, or keep an address by a name: there is nothing to refuse. Passkeys have tests of their own.
+const NEVER_REFUSED = ["/channels/{name}/models/fetch", "/log/views", "/profile/passkeys", "/search", "/setup/channel/{name}/fetch"];
+
+let rows;
+
+useGateway({
+  prepare: () => asOwner(browser, gateway, VIEWS.light, async (page) => {
+    await page.goto(`${gateway.base}/profile`);
+    rows = await makeRows(page, gateway);
+  }),
+});
+
+const targets = pageRoutes("POST").map(({ path }) => ({ path, is: new RegExp(`^${path.replace(/\{.+?\}/g, "[^/]+")}$`) }));
+
+// The route of a form's target: of those that fit, the one with the fewest parameters.
+function targetOf(action) {
+  const fitting = targets.filter(({ is }) => is.test(action.split("?")[0])).sort((a, b) => a.path.split("{").length - b.path.split("{").length);
+  assert.ok(fitting.length > 0, `${action} is no target of forms`);
+  return fitting[0].path;
+}
+
+// The targets of the forms of a page that have a field to type in, and the names of these fields.
+const typedForms = (page) => page.evaluate(() => {
+  const isTyped = (field) => field.localName === "textarea" || (field.localName === "input" && ["text", "number", "email", "search", "date", "datetime-local"].includes(field.type));
+  return [...document.querySelectorAll("form[method=post]")].map((form) => [
+    form.getAttribute("action"), [...form.elements].filter((field) => isTyped(field) && field.name).map(({ name }) => name),
+  ]).filter(([, fields]) => fields.length > 0);
+});
+
+// What a form would send, without secrets.
+const valuesOf = (form) => form.evaluate((element) => {
+  const secret = [...element.querySelectorAll("input[type=password], input[type=hidden]")].map(({ name }) => name);
+  return [...new FormData(element)].filter(([name]) => !secret.includes(name)).map((pair) => pair.join("="));
+});
+
+// Sends a form with these values, and reads how its fields come back.
+async function refuse(page, address, action, { typed, wrong }) {
+  await page.goto(gateway.base + address);
+  const form = page.locator(`form[method=post][action="${action}"]`).first();
+  for (const [name, value] of Object.entries(typed)) {
+    const field = form.locator(name.endsWith("*") ? `[name^="${name.slice(0, -1)}"]` : `[name="${name}"]`);
+    if (await field.count() === 0) return [`there is no field ${name}`];
+    await field.first().evaluate((field, value) => { field.value = value; }, value);
+  }
+  const sent = await valuesOf(form);
+  await Promise.all([page.waitForNavigation({ timeout: 5000 }), form.evaluate((element) => {
+    element.noValidate = true;
+    element.requestSubmit(element.querySelector("button.primary, button[type=submit]:not([formaction])"));
+  })]);
+  const found = [];
+  const again = page.locator(`form[method=post][action="${action}"]`).first();
+  if (await again.count() === 0) return ["the form is gone"];
+  const kept = await valuesOf(again);
+  const lost = sent.filter((pair) => !kept.includes(pair));
+  if (lost.length > 0) found.push(`lost ${lost.join("; ")}`);
+  const said = await again.locator("[aria-invalid=true]").evaluateAll((fields) => fields.filter((field) => field.checkVisibility()).map((field) => {
+    const says = (field.getAttribute("aria-describedby") ?? "").split(" ").map((id) => document.getElementById(id)?.textContent ?? "").join("").trim();
+    return says && field.name;
+  }));
+  const silent = wrong.filter((name) => !said.some((of) => of === name || (name.endsWith("*") && String(of).startsWith(name.slice(0, -1)))));
+  return [...found, ...silent.map((name) => `nothing is said beside ${name}`)];
+}
+
+test("forms keep what was typed and say what is wrong beside the field", async () => {
+  const found = new Map();
+  const collect = async (page, routes) => {
+    for (const route of routes) {
+      const address = addressOf(route, rows);
+      await page.goto(gateway.base + address);
+      for (const [action, fields] of await typedForms(page)) if (!found.has(targetOf(action))) found.set(targetOf(action), { address, action, fields });
+    }
+  };
+  const wrong = [];
+  const check = async (page, isOf) => {
+    for (const [target, { address, action, fields }] of found) {
+      if (!isOf(target) || NEVER_REFUSED.includes(target)) continue;
+      // Those that confirm a removal.
+      const isConfirmation = fields.every((name) => name === "typed_name");
+      const row = isConfirmation ? { typed: { typed_name: "another name" }, wrong: ["typed_name"] } : FORMS[target];
+      const faults = row ? await refuse(page, address, action, row).catch((error) => [error.message]) : [`not in the table; its fields are ${fields.join(", ")}`];
+      wrong.push(...faults.map((fault) => `${target}: ${fault}`));
+    }
+  };
+  const routes = pageRoutes("GET").filter(({ path }) => path !== "/keys.csv" && !path.includes("{passkey}"));
+  await asOwner(browser, gateway, { ...VIEWS.light, javaScriptEnabled: false }, async (page) => {
+    await collect(page, routes);
+    await check(page, () => true);
+  });
+  const ofMembers = new Set(found.keys());
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled: false });
+  await collect(page, routes.filter(({ seenBy }) => seenBy === "anyone"));
+  await check(page, (target) => !ofMembers.has(target));
+  await context.close();
+  wrong.push(...Object.keys(FORMS).filter((target) => !found.has(target)).map((target) => `${target} is in the table but on no page`));
+  assert.deepEqual(wrong, []);
+});
