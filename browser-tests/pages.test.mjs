@@ -8,11 +8,11 @@ import { addressOf, makeRows, pageRoutes } from "./every-page.mjs";
 import { PASSWORD, asOwner, callApi, signIn } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
 
-// One redirects, the other is a file.
-const NO_PAGES = ["/", "/keys.csv"];
+// It redirects, or is a file.
+const isNoPage = (path) => path === "/" || path.endsWith(".csv");
 // Members are redirected, or need no link.
 const OF_VISITORS = ["/invite", "/register", "/reset-password", "/setup", "/sign-in"];
-const pages = pageRoutes("GET").filter(({ path }) => !NO_PAGES.includes(path));
+const pages = pageRoutes("GET").filter(({ path }) => !isNoPage(path));
 const ofVisitors = pages.filter(({ seenBy }) => seenBy === "anyone");
 const ofMembers = pages.filter(({ path }) => !OF_VISITORS.includes(path));
 
