@@ -153,7 +153,7 @@ pub enum Observation {
     },
     /// 401, 402 or 403 response.
     Refused,
-    /// The request was at fault (E52): says nothing against the account, and completes a probe.
+    /// The request was at fault (E52): does not count against the account, and completes a probe.
     RequestRefused,
     /// The attempt was cancelled before it showed anything (the caller left): a probe is repeated.
     Abandoned,

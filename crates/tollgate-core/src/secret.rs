@@ -19,7 +19,7 @@ impl Secret {
         &self.0
     }
 
-    /// The last four characters, by which people tell credentials apart. `None` below 16 bytes, of which they would reveal too much.
+    /// The last four characters, by which people distinguish credentials. `None` below 16 bytes, of which they would reveal too much.
     pub fn end(&self) -> Option<&str> {
         const SHORTEST: usize = 16;
         const SHOWN: usize = 4;

@@ -121,7 +121,7 @@ pub fn backup_bytes(data: &Path, database: Option<&Path>) -> u64 {
     content_bytes(data, database).saturating_add(MARGIN)
 }
 
-/// Refuses to write `needed` bytes beside a backup where they would fill the disk. `otherwise` says what else can be done.
+/// Refuses to write `needed` bytes beside a backup where they would fill the disk. `otherwise` is the alternative to suggest.
 fn require_space(backup: &Path, needed: u64, otherwise: &str) -> Result<(), StoreError> {
     let needed = needed.saturating_add(MARGIN);
     let folder = backup.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -9,7 +9,7 @@ use crate::{Grouping, SortOrder, SummaryRow, UsageFilter, memory::groups_of, rol
 /// The latest records that are read for percentiles.
 const SAMPLED_RECORDS: u32 = 1_000;
 
-/// The records to read for the percentiles of a summary; `None` if none are wanted or roll-ups have them.
+/// The records to read for the percentiles of a summary; `None` if none are requested or roll-ups have them.
 pub(crate) fn sample_of(filter: &UsageFilter, by: Grouping) -> Option<UsageFilter> {
     let is_wanted = !by.without_times && !has_times(filter, by);
     is_wanted.then(|| UsageFilter { order: SortOrder::Newest, after: None, limit: SAMPLED_RECORDS, ..filter.clone() })

@@ -426,7 +426,7 @@ fn start(mut command: Command, log: &Arc<Mutex<String>>) -> (Child, Value) {
     (process, startup)
 }
 
-/// The number of refused requests that a record stands for; 0 for all others.
+/// The number of refused requests that a record counts; 0 for all others.
 fn shared_refusals(record: &Value) -> usize {
     let detail = record["detail"].as_str().unwrap_or_default();
     let counted = detail.strip_suffix(" requests were refused so in this minute.)").and_then(|text| text.rsplit_once('('));

@@ -147,7 +147,7 @@ pub(crate) enum Command {
     Ledger(Ledger),
     /// Verify that ledger, balances, usage log and journal agree
     Verify,
-    /// Write database and journal to one file; a gateway may go on serving
+    /// Write database and journal to one file; a gateway may keep serving
     Backup(Backup),
     /// Restore a backup into a data folder that holds no gateway's data
     Restore(Restore),
@@ -267,7 +267,7 @@ pub(crate) struct Restore {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Journal {
-    /// Print the entries as JSON lines, in the order of writing; a gateway may go on serving
+    /// Print the entries as JSON lines, in the order of writing; a gateway may keep serving
     Dump {
         /// Only the entries of this request
         #[arg(long, value_name = "REQUEST_ID")]

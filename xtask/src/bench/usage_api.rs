@@ -22,13 +22,12 @@ use crate::shell;
 const RUNS: usize = 5;
 /// Questions about everything, thirty days, and the days before them.
 pub(super) const MONTH: &str = "since=2026-10-07T00:00:00Z&until=2026-11-06T00:00:00Z";
-const QUESTIONS: [&str; 36] = [
+const QUESTIONS: [&str; 35] = [
     "usage?limit=100",
     "usage?limit=100&model=model-11",
     "usage?limit=100&outcome=upstream_broke",
     "usage?limit=100&outcome=caller_left,upstream_broke,refused,gateway_stopped",
     "usage?limit=100&status=500",
-    "usage?limit=100&tried_channel=channel 1&tried_failed=true&MONTH",
     "usage/summary?by=nothing",
     "usage/summary?by=day",
     "usage/summary?by=month",

@@ -12,7 +12,7 @@ use super::usage_api::MONTH;
 
 /// Times each page is asked for; the slowest counts.
 const RUNS: usize = 5;
-pub(super) const PAGES: [&str; 35] = [
+pub(super) const PAGES: [&str; 34] = [
     "console",
     "overview",
     "overview?range=7d",
@@ -23,7 +23,6 @@ pub(super) const PAGES: [&str; 35] = [
     "log?MONTH&model=model-11",
     "log?MONTH&outcome=upstream_broke",
     "log?MONTH&outcome=not_completed",
-    "log?MONTH&tried_channel=channel 1&tried_failed=true",
     "keys",
     "keys?sort=spent",
     "keys?sort=last_used",

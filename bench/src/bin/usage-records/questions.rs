@@ -186,6 +186,10 @@ pub(super) async fn time_searches(store: &Store) -> Result<Duration, StoreError>
         ("page of a status that none has", of(RecordConditions { status: Some((400, 499)), ..none() })),
         ("page of long requests that there are not", of(RecordConditions { min_duration_us: Some(60_000_000), ..none() })),
         ("page of an id that none has", of(RecordConditions { client_request_id: Some("none".to_owned()), ..none() })),
+        (
+            "page of what failed at a channel",
+            of(RecordConditions { tried_channel: Some(channel(1)), tried_failed: true, ..none() }),
+        ),
         ("page of an address", of(RecordConditions { address: Some("10.0.0.1".to_owned()), ..none() })),
         ("page of an error", UsageFilter { limit: 100, reason: Some("E51".to_owned()), ..UsageFilter::default() }),
         (

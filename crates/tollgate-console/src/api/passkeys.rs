@@ -258,7 +258,7 @@ fn refuse(context: &RequestContext, fault: Fault) -> ApiError {
     if fault == Fault::Challenge { ApiError::no_challenge() } else { ApiError::wrong_passkey() }
 }
 
-/// A counter that has not advanced means that two authenticators may have the same passkey: the log and the audit log say so.
+/// A counter that has not advanced means that two authenticators may have the same passkey: it is written to the log and the audit log.
 async fn report_counter(context: &RequestContext, passkey: &Passkey, sign_count: u32) -> Result<(), ApiError> {
     tracing::warn!(
         address = ?context.address,

@@ -14,7 +14,7 @@ use tollgate_store::{
 use super::{CallerRequest, key};
 use crate::{api::schema::both, api_error::ApiError};
 
-/// The amount that stands for "unlimited" to clients: 100,000,000 USD.
+/// The amount that clients take for "unlimited": 100,000,000 USD.
 const UNLIMITED: NanoUsd = NanoUsd(100_000_000_000_000_000);
 const DATE: Kind = Kind::Text { min: 1, max: 40 };
 /// Dates are accepted and ignored, as in one-api. The amounts are totals, so that limit minus usage is the remaining amount.

@@ -4,6 +4,7 @@
 mod admin_keys;
 mod filter;
 mod form;
+mod groups;
 mod invites;
 mod login;
 mod view;
@@ -16,6 +17,7 @@ use tollgate_store::AdminScope;
 
 use self::{
     filter::MemberFilter,
+    groups::MemberGroups,
     view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent},
 };
 use super::{
@@ -203,12 +205,12 @@ async fn balances(request: &PageRequest, members: &[MemberObject]) -> Result<Has
 }
 
 async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    new_page(&request, &FormState::of(form::defaults()))
+    new_page(&request, &FormState::of(form::defaults())).await
 }
 
-fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
+async fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let mut sections = form::sections(t, state);
+    let mut sections = form::sections(t, state, &MemberGroups::read(request).await?);
     let name = state.text("name", t.say("members.name")).hint(t.say("members.name_hint")).max(100).required().focus();
     sections.insert(0, ControlSection::new("", vec![name]));
     let form = FormView::new(request.url("/members/new"), sections, t.say("members.make")).cancel(request.url("/members"));
@@ -225,7 +227,7 @@ async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             let path = format!("/members/{}", made["id"].as_str().unwrap_or_default());
             Ok(PageReply::redirect(&request.url(&path)).toast(Toast::Saved))
         }
-        Err(error) => new_page(&request, &form::refused(request.t(), &request.form, error)?),
+        Err(error) => new_page(&request, &form::refused(request.t(), &request.form, error)?).await,
     }
 }
 
@@ -291,8 +293,8 @@ async fn member_page(
             let is_of_form = state.has("role");
             let kept = if is_of_form { state.clone() } else { FormState::of(form::values(member)) };
             let revision = if kept.has("revision") { kept.value("revision").to_owned() } else { member.revision.to_string() };
-            template.form =
-                Some(FormView::new(path.clone(), form::sections(t, &kept), t.say("form.save")).hidden("revision", revision));
+            let sections = form::sections(t, &kept, &MemberGroups::read(request).await?);
+            template.form = Some(FormView::new(path.clone(), sections, t.say("form.save")).hidden("revision", revision));
             let about = t.say("members.remove_about").to_owned();
             let words = (t.say("members.remove"), about, t.say("members.remove"));
             template.danger = Some(Danger::new(t, state, format!("{path}/remove"), words));

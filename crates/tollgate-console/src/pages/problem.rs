@@ -42,7 +42,7 @@ struct FailedPart {
     address: String,
 }
 
-/// An error as a sentence that says what to do.
+/// An error as a sentence with what to do.
 pub(crate) fn say(t: Locale, error: &ApiError) -> String {
     if error.reason() == Some("number_range")
         && let Some(range) = error.range()

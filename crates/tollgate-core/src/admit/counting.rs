@@ -164,7 +164,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Milliseconds, rounded up, until `wanted` more fits within `limit` if nothing else arrives; 0 when it fits now.
+    /// Milliseconds, rounded up, until `wanted` more fit within `limit` if nothing else arrives; 0 when it fits now.
     pub fn wait_ms(&self, wanted: u64, limit: u64, now: u64) -> u64 {
         let mut at = *self;
         at.roll(now);

@@ -1,6 +1,6 @@
 //! Limits the number of connections, in total and per client address. Near a limit, connections that carry no request are closed.
 //! Above the limits a few more are accepted that serve only the gateway's own pages, so that a health probe does not take a busy
-//! gateway for a dead one.
+//! gateway for a stopped one.
 
 use std::{
     collections::HashMap,

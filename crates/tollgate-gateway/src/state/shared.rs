@@ -82,7 +82,7 @@ impl Shared {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Records revoked keys and, if the settings say so, ends their running streams. Returns the keys that were not known to be
+    /// Records revoked keys and, if the settings require it, ends their running streams. Returns the keys that were not known to be
     /// revoked.
     pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> Vec<KeyId> {
         let new = self.keys.revoke(keys);

@@ -1,7 +1,7 @@
 //! Fair shares of the resources that all callers use, so that one key cannot use up what the others need.
 //!
 //! A key may hold three times the free capacity, and so may a member with all its keys: a single key gets at most three
-//! quarters, and two that want everything get three sevenths each. Some capacity is always left for a key that holds none, and
+//! quarters, and two that take all they can get three sevenths each. Some capacity is always left for a key that holds none, and
 //! the first request of a key is always admitted. [`Bound`] lists everything that is shared.
 
 mod bounds;

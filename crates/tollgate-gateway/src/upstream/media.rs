@@ -84,7 +84,7 @@ pub(crate) enum FetchFault {
     UnknownType,
     /// More than [`MAX_ADDRESSES`] URLs.
     TooMany,
-    /// A limit of this gateway is reached, which says nothing about the URL: memory, permits for downloads, file descriptors. The text
+    /// A limit of this gateway is reached, which has nothing to do with the URL: memory, permits for downloads, file descriptors. The text
     /// is for the log. The request is refused with E63.
     OwnLimit(&'static str),
 }

@@ -27,7 +27,7 @@ struct Body {
     max_completion_tokens: Option<u64>,
 }
 
-/// Reads a chat completions body, or an embeddings body where the target says so.
+/// Reads a chat completions body, or an embeddings body where the target is one of embeddings.
 pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary, Malformed> {
     let mut builder = SummaryBuilder::new(ErrorStyle::OpenAi);
     let mut body = Body::default();

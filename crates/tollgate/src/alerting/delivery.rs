@@ -134,7 +134,7 @@ fn is_failed_beginning(message: &AlertMessage, ended: &ClaimedMessage) -> bool {
     message.kind == MessageKind::Raised && message.destination == ended.destination && message.state == MessageState::Failed
 }
 
-/// Sends a test message. The error says what went wrong.
+/// Sends a test message. The error is the reason of the failure.
 pub(crate) async fn send_test(destination: &AlertDestination, data: &Path, trust: &Arc<Trust>) -> Result<(), String> {
     let node = tollgate_store::node_identity(data).unwrap_or_default();
     let message = Notification::test(&destination.spec.name, &node, compose::now());

@@ -64,7 +64,7 @@ pub(crate) enum Key {
     Disable(KeyName),
     /// Show what a key may use, and what is left of its budgets
     Allowance(KeyName),
-    /// End a key for good
+    /// Revoke a key permanently
     Revoke(KeyName),
 }
 
@@ -104,7 +104,7 @@ pub(crate) enum AdminKey {
     },
     /// List admin keys
     List,
-    /// End an admin key for good
+    /// Revoke an admin key permanently
     Revoke {
         /// Its id or name
         #[arg(value_parser = NonEmptyStringValueParser::new())]

@@ -60,7 +60,7 @@ pub(crate) enum Usage {
         #[command(flatten)]
         filter: UsageFilter,
     },
-    /// Sum up attempts: what each account was asked and how it answered, also where another one served the request in the end
+    /// Sum up attempts: what each account was asked and how it answered, also where another one answered the request
     Attempts {
         #[command(flatten)]
         wanted: AttemptSums,
@@ -89,7 +89,7 @@ pub(crate) struct UploadDays {
     /// Last UTC day [default: that of --from]
     #[arg(long, value_name = "DAY")]
     pub(crate) to: Option<String>,
-    /// List the days that were exported instead, and say what is due and what is wrong
+    /// List the days that were exported instead, and show what is due and what failed
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub(crate) list: bool,
 }
@@ -262,7 +262,7 @@ pub(crate) struct UsageFilter {
     /// Only requests from this address
     #[arg(long)]
     pub(crate) address: Option<String>,
-    /// Only requests with an attempt on this channel, whichever answered in the end
+    /// Only requests with an attempt on this channel, whichever answered
     #[arg(long, value_name = "CHANNEL")]
     pub(crate) tried_channel: Option<String>,
     /// Only requests with an attempt on this account, given as `CHANNEL/ACCOUNT` or by its id

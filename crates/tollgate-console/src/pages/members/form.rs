@@ -2,12 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::view::{MemberObject, role};
+use super::{
+    groups::{self, MemberGroups},
+    view::{MemberObject, role},
+};
 use crate::{
     api_error::ApiError,
     pages::{
         budgets,
-        control::{self, ControlSection, FaultPlace, limit_or_text, limit_text, names},
+        control::{self, ControlSection, FaultPlace, limit_or_text, limit_text},
         form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
@@ -48,19 +51,18 @@ pub(super) fn defaults() -> FormData {
 
 /// The initial values of the form.
 pub(super) fn values(member: &MemberObject) -> FormData {
-    let groups = member.groups.join(", ");
     let (rpm, tpm, concurrency) = (limit_text(member.rpm), limit_text(member.tpm), limit_text(member.concurrency));
     let budgets = budgets::values(&member.budget);
     let mut values = vec![
         ("role", member.role.as_str()),
         ("status", &member.status),
-        ("groups", &groups),
         ("default_group", member.default_group.as_deref().unwrap_or_default()),
         ("billing", &member.billing),
         ("rpm", &rpm),
         ("tpm", &tpm),
         ("concurrency", &concurrency),
     ];
+    values.extend(member.groups.iter().map(|group| ("groups", group.as_str())));
     values.extend(budgets.iter().map(|(field, amount)| (*field, amount.as_str())));
     FormData::of(&values)
 }
@@ -69,14 +71,14 @@ pub(super) fn roles(t: Locale) -> [(&'static str, &'static str); 3] {
     ["member", "operator", "admin"].map(|word| (word, role(t, word)))
 }
 
-pub(super) fn sections(t: Locale, state: &FormState) -> Vec<ControlSection> {
+pub(super) fn sections(t: Locale, state: &FormState, groups: &MemberGroups) -> Vec<ControlSection> {
     let statuses = [("active", t.say("key.active")), ("suspended", t.say("members.suspended"))];
     let billings = [("postpaid", t.say("members.postpaid_about")), ("prepaid", t.say("members.prepaid_about"))];
     let basics = vec![
         state.choice("role", t.say("members.role"), roles(t)),
         state.choice("status", t.say("models.state"), statuses),
-        state.text("groups", t.say("members.groups")).hint(t.say("members.groups_hint")).max(10_000),
-        state.text("default_group", t.say("members.default_group")).hint(t.say("members.default_group_hint")).max(100),
+        groups.private_control(t, state),
+        groups.default_control(t, state),
         state.choice("billing", t.say("members.billing"), billings),
     ];
     let limits = vec![
@@ -95,7 +97,7 @@ pub(super) fn body(form: &FormData) -> Map<String, Value> {
     for word in ["role", "status", "billing"] {
         body.extend(form.filled(word).map(|value| (word.to_owned(), value.into())));
     }
-    body.insert("groups".to_owned(), names(form, "groups").into_iter().collect());
+    body.insert("groups".to_owned(), groups::chosen(form));
     body.insert("default_group".to_owned(), form.filled("default_group").map_or(Value::Null, Value::from));
     for limit in ["rpm", "tpm", "concurrency"] {
         body.insert(limit.to_owned(), limit_or_text(form, limit));
@@ -113,7 +115,7 @@ mod tests {
     #[test]
     fn form_becomes_the_body_of_the_admin_api() {
         let form = FormData::parse(
-            b"role=operator&status=active&billing=prepaid&groups=a,+b&default_group=&rpm=60&tpm=&concurrency=&budget_month_block=%2450&budget_day_alert=5",
+            b"role=operator&status=active&billing=prepaid&groups=a&groups=b&default_group=&rpm=60&tpm=&concurrency=&budget_month_block=%2450&budget_day_alert=5",
         );
         let expected = json!({
             "role": "operator", "status": "active", "billing": "prepaid", "groups": ["a", "b"], "default_group": null, "rpm": 60,

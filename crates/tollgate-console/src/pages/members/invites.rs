@@ -6,13 +6,19 @@ use askama::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{MembersTab, form::roles, tabs, view::role};
+use super::{
+    MembersTab,
+    form::roles,
+    groups::{self, MemberGroups},
+    tabs,
+    view::role,
+};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
         audit_action,
-        control::{self, ControlSection, FaultPlace, FormView, Pager, Tab, names},
+        control::{self, ControlSection, FaultPlace, FormView, Pager, Tab},
         form::{FormData, FormState},
         format::{self, TimeText},
         layout::Layout,
@@ -106,7 +112,7 @@ async fn invites_page(request: &PageRequest, state: &FormState, link: Option<Str
     let controls = vec![
         state.text("note", t.say("members.invite_note")).hint(t.say("members.invite_note_hint")).max(200),
         state.choice("role", t.say("members.role"), roles(t)),
-        state.text("groups", t.say("members.groups")).hint(t.say("members.groups_hint")).max(10_000),
+        MemberGroups::read(request).await?.private_control(t, state),
         state.typed("expires", t.say("members.invite_until"), "date").hint(t.say("members.invite_until_hint")),
     ];
     // The newest are on the first page. On each, those that can still be used come first.
@@ -134,7 +140,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     for (field, name) in [("role", "role"), ("note", "note")] {
         body.extend(form.filled(field).map(|value| (name.to_owned(), value.into())));
     }
-    body.insert("groups".to_owned(), names(form, "groups").into_iter().collect());
+    body.insert("groups".to_owned(), groups::chosen(form));
     body.extend(form.filled("expires").map(|day| ("expires_at".to_owned(), format!("{day}T23:59:59Z").into())));
     match request.call(operations::MAKE_INVITE, ApiCall { body, ..ApiCall::default() }).await {
         Ok(answer) => {

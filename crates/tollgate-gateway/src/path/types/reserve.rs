@@ -5,7 +5,7 @@ use tollgate_core::{LimitExceeded, Reservation, ReservationReceipt};
 use super::{usage_guard::UsageGuard, worker::Worker};
 use crate::refusal::Refusal;
 
-/// Reserves on the counters; the inner error says which limit was exceeded. `ahead` are reservations that later attempts of the
+/// Reserves on the counters; the inner error is the limit that was exceeded. `ahead` are reservations that later attempts of the
 /// same request may need.
 pub(crate) async fn reserve(
     worker: &Worker,

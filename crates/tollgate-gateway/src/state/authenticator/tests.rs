@@ -196,7 +196,7 @@ async fn key_of_the_last_request_is_cached_per_connection() {
     let rig = rig(Some(key()), &Settings::default());
     let (one, other) = (Arc::default(), Arc::default());
     assert_eq!(rig.id_on(Some(&one), SECRET).await, "in");
-    // Without the cache, only that connection knows the key.
+    // Without the cache, the key is kept on that connection alone.
     rig.authenticator.cache.forget_entries();
     rig.store.unreachable.store(true, Ordering::SeqCst);
     assert_eq!(rig.id_on(Some(&one), SECRET).await, "in");

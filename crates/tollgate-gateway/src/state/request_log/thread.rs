@@ -56,7 +56,7 @@ impl Buffers {
         for buffer in &self.lines {
             // Only the exchange of the buffers happens under the lock.
             mem::swap(&mut lines, &mut *lock(buffer));
-            // There is nowhere to report that the log cannot be written.
+            // A log that cannot be written cannot report that.
             let _ = sink.write_all(&lines);
             lines.clear();
             lines.shrink_to(KEPT_BYTES);

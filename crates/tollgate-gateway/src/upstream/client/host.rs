@@ -226,7 +226,7 @@ impl Host {
     fn shared_lease(self: &Arc<Self>, wanted: Freshness, stream: &mut Option<FairPermit>, rules: &AddressRules) -> Option<Lease> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain_mut(|one| !one.sender.is_closed() && self.is_permitted(&mut one.peer, rules));
-        // A new connection does not know the upstream's limit yet, but the others do.
+        // A new connection has not received the upstream's limit yet, but the others have.
         let each = shared.iter().map(|one| one.streams.limit()).min()?;
         self.permits.set_streams(each);
         let at_limit = shared.len() >= MAX_HTTP2;

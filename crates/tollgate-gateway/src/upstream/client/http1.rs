@@ -193,7 +193,7 @@ impl Http1Connection {
         }
         loop {
             match self.scanner.take_head(&mut self.received)? {
-                // Interim responses say nothing that a caller needs (RFC 9110, section 15.2). One that switches protocols is final.
+                // Interim responses contain nothing that a caller needs (RFC 9110, section 15.2). One that switches protocols is final.
                 Some(ParsedHead { head, .. }) if matches!(head.status, 100 | 102..=199) => continue,
                 Some(ParsedHead { head, body, keeps_alive }) => {
                     (self.body, self.keeps_alive) = (body, keeps_alive);

@@ -50,7 +50,7 @@ impl ItemReader<'_> {
     }
 
     /// Separates a message of the assistant from a preceding one by a blank line. Other protocols merge both into one message, in which a
-    /// model could not tell them apart.
+    /// model could not separate them.
     fn separate(&self, parts: &mut [Part]) {
         let before = self.request.turns.last().filter(|turn| turn.role == Role::Model).and_then(|turn| turn.parts.last());
         let ends_open = before.and_then(Part::as_text).is_some_and(|text| !text.is_empty() && !text.ends_with('\n'));

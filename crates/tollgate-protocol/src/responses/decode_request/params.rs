@@ -10,7 +10,7 @@ use crate::{
 
 /// Advice for a request that names a stored response.
 const NOT_STORED: &str = "nothing is stored here; send the whole conversation in 'input'";
-/// Advice for a request that names a stored conversation or prompt, or wants to fetch the answer later.
+/// Advice for a request that names a stored conversation or prompt, or asks to fetch the answer later.
 const NO_CONVERSATIONS: &str = "nothing is stored here; send the whole conversation in 'input', \
                                 with 'store': false and 'include': [\"reasoning.encrypted_content\"]";
 const NO_PROMPTS: &str = "no prompts are stored here; send the text of the prompt in 'instructions' and 'input'";

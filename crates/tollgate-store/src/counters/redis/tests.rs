@@ -93,7 +93,7 @@ async fn two_nodes_share_a_budget_and_reservations_of_a_dead_node_expire() {
     assert_eq!(exceeded_funds(other.reserve(&caller.reservation(3, 501)).await).left, NanoUsd(500));
     one.reserve(&caller.reservation(3, 500)).await.unwrap();
 
-    // The first node dies; its registration expires.
+    // The first node crashes; its registration expires.
     one.worker.abort();
     let mut connection = ::redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
     let nodes = one.counters.0.scripts.key("nodes");
