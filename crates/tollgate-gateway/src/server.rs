@@ -6,7 +6,6 @@
 
 mod body;
 mod client_address;
-mod closed;
 mod connection;
 mod connection_eviction;
 pub(crate) mod connection_limiter;
@@ -16,6 +15,7 @@ mod fallback_listener;
 mod guard;
 mod head_scan;
 mod listen;
+mod refusing_path;
 mod respond;
 mod run;
 mod tls;
@@ -32,10 +32,10 @@ use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, respon
 
 use connection_limiter::{ConnectionLimiter, ConnectionLimits};
 
-pub use closed::ClosedPath;
 pub use fallback_listener::{FallbackListenerLimits, serve_fallback};
 pub use guard::names_loopback;
 pub use listen::{ListenError, Listening, can_listen, listen};
+pub use refusing_path::RefusingPath;
 pub use run::{Drained, RunError, run};
 pub use tls::{Certificate, TlsError, tls_acceptor};
 

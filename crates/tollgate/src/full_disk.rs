@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_gateway::{
     fallback::NotFound,
-    server::{ClosedPath, Drained, Listening, RunError, listen, run},
+    server::{Drained, Listening, RefusingPath, RunError, listen, run},
     state::shared::Shared,
 };
 use tollgate_store::DiskReserve;
@@ -61,7 +61,7 @@ pub(crate) async fn wait<C>(
 async fn refuse(shared: Arc<Shared>, sockets: Listening, over: &CancellationToken) -> Result<Drained, RunError> {
     let path = {
         let shared = Arc::clone(&shared);
-        move |_| Ok(ClosedPath(Arc::clone(&shared)))
+        move |_| Ok(RefusingPath::without_database(Arc::clone(&shared)))
     };
     let ended = run(shared, sockets, path, Arc::new(NotFound), over.clone()).await;
     over.cancel();

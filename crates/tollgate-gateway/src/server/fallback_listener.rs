@@ -3,15 +3,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::Response;
 use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Core, ModelPath, Serves, connection_limiter::ConnectionLimits, run::accept};
-use crate::{
-    clock::CoreRng, fallback::FallbackService, refusal::Refusal, request::Incoming, response::AnswerBody, state::shared::Shared,
-};
+use super::{Core, RefusingPath, Serves, connection_limiter::ConnectionLimits, run::accept};
+use crate::{clock::CoreRng, fallback::FallbackService, state::shared::Shared};
 
 /// Limits of the listener.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +38,8 @@ pub async fn serve_fallback(
     stop: CancellationToken,
 ) {
     let core = Arc::new(Core {
+        path: RefusingPath::without_models(Arc::clone(&shared)),
         shared,
-        path: NoModels,
         serves: Serves::Fallback,
         fallback,
         connection_limiter: Arc::default(),
@@ -62,14 +59,4 @@ pub async fn serve_fallback(
     };
     // No connections of a previous process are moved here, so the sender is dropped.
     tokio::join!(accept(listener, mpsc::channel(1).1, Arc::clone(&core)), ends);
-}
-
-/// The fallback listener serves no models.
-struct NoModels;
-
-impl ModelPath for NoModels {
-    async fn serve(&self, incoming: Incoming) -> Response<AnswerBody> {
-        let refusal = Refusal::UnknownPath { hint: None };
-        refusal.respond(&incoming.head, &refusal.problem(&incoming.head))
-    }
 }

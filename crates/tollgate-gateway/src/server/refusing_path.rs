@@ -1,0 +1,34 @@
+//! The model path of a listener that answers no model requests.
+
+use std::sync::Arc;
+
+use http::Response;
+
+use super::ModelPath;
+use crate::{refusal::Refusal, request::Incoming, response::AnswerBody, state::shared::Shared};
+
+/// Refuses every model request for the same reason.
+#[derive(Debug)]
+pub struct RefusingPath {
+    shared: Arc<Shared>,
+    refusal: Refusal,
+}
+
+impl RefusingPath {
+    /// Of a gateway that cannot open its database yet: it can check no key (E68). `/readyz` answers 503 besides, as
+    /// [`Condition`](crate::condition::Condition) says.
+    pub fn without_database(shared: Arc<Shared>) -> Self {
+        Self { shared, refusal: Refusal::KeyCheckUnavailable }
+    }
+
+    /// Of a listener for other paths alone.
+    pub(super) fn without_models(shared: Arc<Shared>) -> Self {
+        Self { shared, refusal: Refusal::UnknownPath { hint: None } }
+    }
+}
+
+impl ModelPath for RefusingPath {
+    async fn serve(&self, incoming: Incoming) -> Response<AnswerBody> {
+        self.shared.refused_without_record(&self.refusal, &incoming.head)
+    }
+}
