@@ -9,13 +9,14 @@ use std::collections::HashSet;
 use tollgate_core::{ChannelSpec, Provider};
 use tollgate_store::{
     Change, RowFilter, RowKind, StoredRow,
-    fields::{AccountInput, FieldValue as _, Kind, Object, Row as _, private_host},
+    fields::{AccountInput, FieldShape, FieldValue as _, Kind, Object, Row as _, private_host},
     provider_defaults,
 };
 
 use super::{
     accounts, check,
     named_resource::{CurrentRow, NamedResource, named_routes},
+    previews,
     request_context::{InputFields, RequestContext},
     route::Route,
     schema::{CREATED_AT, OWNER, REVISION, both, read, row_object},
@@ -45,6 +46,7 @@ struct ChannelResource;
 impl NamedResource for ChannelResource {
     type Spec = ChannelSpec;
     const KIND: RowKind = RowKind::Channel;
+    const CHANGE_QUERY: &'static [FieldShape] = previews::DRY_RUN;
 
     fn put(spec: ChannelSpec) -> Change {
         Change::PutChannel(Box::new(spec))

@@ -30,8 +30,11 @@ pub(super) trait NamedResource: Sized + Send + Sync {
     /// Query parameters of the list.
     const LIST_QUERY: &'static [FieldShape] = &[LIMIT, AFTER, NAMED];
 
-    /// Query parameters of a change; with those of a preview, price limits are evaluated first.
+    /// Query parameters of a change.
     const CHANGE_QUERY: &'static [FieldShape] = &[];
+
+    /// Whether price limits are evaluated before a change, and answers have the effects.
+    const HAS_EFFECTS: bool = false;
 
     /// Answers the list.
     fn list(context: RequestContext) -> impl Future<Output = Result<ApiResponse, ApiError>> + Send {
@@ -139,9 +142,13 @@ pub(super) async fn make<R: NamedResource>(context: RequestContext) -> Result<Ap
     Ok(with_effects::<R>(object::<R>(&row, &row.read()?), &effects, ApiResponse::created).revision(row.revision))
 }
 
-/// Effects through price limits, for resources that have any.
+/// Effects through price limits, for resources that have any. A dry run checks the changes against the other rows in any case.
 async fn effects_of<R: NamedResource>(context: &RequestContext, changes: &[Change]) -> Result<PriceEffects, ApiError> {
-    if R::CHANGE_QUERY.is_empty() { Ok(PriceEffects::default()) } else { previews::preview_effects(context, changes).await }
+    if R::HAS_EFFECTS || previews::is_dry_run(context) {
+        previews::preview_effects(context, changes).await
+    } else {
+        Ok(PriceEffects::default())
+    }
 }
 
 fn with_effects<R: NamedResource>(
@@ -149,7 +156,7 @@ fn with_effects<R: NamedResource>(
     effects: &PriceEffects,
     answer: fn(Value) -> ApiResponse,
 ) -> ApiResponse {
-    answer(Value::Object(if R::CHANGE_QUERY.is_empty() { shown } else { previews::beside(shown, effects) }))
+    answer(Value::Object(if R::HAS_EFFECTS { previews::beside(shown, effects) } else { shown }))
 }
 
 pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -163,7 +170,7 @@ pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<
         Ok::<_, ApiError>(spec)
     };
     let mut effects = PriceEffects::default();
-    if !R::CHANGE_QUERY.is_empty() {
+    if R::HAS_EFFECTS || previews::is_dry_run(&context) {
         let row = rows::find(&context, R::KIND, None, context.path_param("name")).await?;
         let spec = changed(&row)?;
         effects = effects_of::<R>(&context, &[R::put(spec.clone())]).await?;

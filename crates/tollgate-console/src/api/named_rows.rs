@@ -52,6 +52,7 @@ impl NamedResource for Groups {
     const KIND: RowKind = RowKind::Group;
     const LIST_QUERY: &'static [FieldShape] = &[LIMIT, AFTER, NAMED, group_use::USE];
     const CHANGE_QUERY: &'static [FieldShape] = previews::QUERY;
+    const HAS_EFFECTS: bool = true;
 
     fn list(context: RequestContext) -> impl Future<Output = Result<ApiResponse, ApiError>> + Send {
         group_use::list(context)

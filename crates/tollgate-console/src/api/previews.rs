@@ -64,6 +64,9 @@ pub(super) const MAX_LIMITED_KEYS: u32 = 1_000;
 pub(super) const QUERY: &[FieldShape] =
     &[both("dry_run", Kind::Flag, "Return the changed row and the effects without saving."), CONFIRM];
 
+/// Query parameters of a change that has no effects through price limits.
+pub(super) const DRY_RUN: &[FieldShape] = &[both("dry_run", Kind::Flag, "Return the changed row without saving.")];
+
 /// Query parameter that saves a change although price limits leave a model without any account.
 pub(super) const CONFIRM: FieldShape = both("confirm", Kind::Flag, "Save even if price limits leave a model without any account.");
 

@@ -6,6 +6,7 @@ mod as_file;
 pub(super) mod credentials;
 mod detail;
 mod edit;
+mod edit_comparison;
 pub(super) mod explain;
 pub(super) mod explain_detail;
 mod filter;
@@ -49,6 +50,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/channels/{name}", OPERATOR, page!(detail::show)),
     PageRoute::get("/channels/{name}/edit", OPERATOR, page!(edit::show)),
     PageRoute::post("/channels/{name}/edit", OPERATOR, page!(edit::change)).takes_bytes(edit::MAX_BYTES),
+    PageRoute::post("/channels/{name}/edit/compare", OPERATOR, page!(edit::compare)).takes_bytes(edit::MAX_BYTES),
     PageRoute::get("/channels/{name}/file", OPERATOR, page!(as_file::show)),
     PageRoute::post("/channels/{name}/file", ADMIN, page!(as_file::compare)).takes_bytes(as_file::MAX_BYTES),
     PageRoute::post("/channels/{name}/file/save", ADMIN, page!(as_file::save)).takes_bytes(as_file::MAX_BYTES),

@@ -78,6 +78,7 @@ fn by_name(row: &Map<String, Value>) -> Map<String, Value> {
 fn text(value: &Value) -> String {
     let whole = match value {
         Value::Null => String::new(),
+        Value::Object(members) if members.is_empty() => String::new(),
         Value::String(text) => text.clone(),
         Value::Array(items) if items.iter().all(Value::is_string) => {
             items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")

@@ -118,6 +118,7 @@ fn of_channel(t: Locale, field: &str) -> Option<&'static str> {
         "client_certificate" => t.say("channels.client_certificate"),
         "client_key" => t.say("channels.client_key"),
         "serves" => t.say("channels.served"),
+        "groups" => t.say("channels.groups"),
         _ => return None,
     })
 }

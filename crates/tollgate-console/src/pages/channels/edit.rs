@@ -9,9 +9,10 @@ use tollgate_protocol::Protocol;
 use tollgate_store::MAX_PEM;
 
 use super::{
+    edit_comparison::EditComparison,
     form::{
-        LIMITS, NUMBERS, connection_faults, group_section, groups, number_or_text, private_network, refused, set_groups, statuses,
-        statuses_control, switch, tags, tags_control,
+        LIMITS, NUMBERS, OfferingGroup, connection_faults, group_section, groups, number_or_text, private_network, refused,
+        set_groups, statuses, statuses_control, switch, tags, tags_control,
     },
     parameter_edits,
     state::{call_of, path},
@@ -53,6 +54,8 @@ struct EditChannelPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
+    /// `None` until the form was compared.
+    comparison: Option<EditComparison>,
     back: String,
     action: String,
     sections: Vec<ControlSection>,
@@ -64,9 +67,12 @@ async fn row(request: &PageRequest) -> Result<Map<String, Value>, ApiError> {
 }
 
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let row = row(&request).await?;
-    let form = FormState::of(values(&row));
-    edit_page(&request, &form).await
+    let (row, groups) = tokio::try_join!(row(&request), groups(&request))?;
+    let name = request.path_param("name");
+    let offering = groups.iter().filter(|group| group.channels.iter().any(|channel| channel == name));
+    let fields = values(&row);
+    let pairs = fields.pairs().chain(offering.map(|group| ("groups", group.name.as_str()))).collect::<Vec<_>>();
+    edit_page(&request, &FormState::of(FormData::of(&pairs)), &groups, None).await
 }
 
 /// The initial values of a channel's form.
@@ -104,8 +110,33 @@ pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageF
     let before = row(&request).await?;
     match save(&request, &before).await {
         Ok(()) => Ok(PageReply::redirect(&request.url(&path(request.path_param("name")))).toast(Toast::Saved)),
-        Err(error) => edit_page(&request, &refused(request.t(), &request.form, error)?).await,
+        Err(error) => {
+            let state = refused(request.t(), &request.form, error)?;
+            edit_page(&request, &state, &groups(&request).await?, None).await
+        }
     }
+}
+
+/// The sent form, with what saving it would change.
+pub(super) async fn compare(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let before = row(&request).await?;
+    let sent = body(&request.form, &before, request.is_admin());
+    let groups = groups(&request).await?;
+    match dry_run(&request, &sent).await {
+        Ok(after) => {
+            let (name, rows) = (request.path_param("name"), (&before, &after));
+            let comparison = EditComparison::of(request.t(), name, rows, &sent, (groups.as_slice(), &request.form));
+            edit_page(&request, &FormState::of(request.form.clone()), &groups, Some(comparison)).await
+        }
+        Err(error) => edit_page(&request, &refused(request.t(), &request.form, error)?, &groups, None).await,
+    }
+}
+
+/// The row as saving would make it.
+async fn dry_run(request: &PageRequest, sent: &Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
+    let faults = connection_faults(&request.form, sent, request.is_admin());
+    let call = ApiCall { body: sent.clone(), query: "dry_run=true".to_owned(), ..call_of(request) };
+    request.read(operations::CHANGE_CHANNEL, call).await.map_err(|error: ApiError| error.with_others(faults))
 }
 
 async fn save(request: &PageRequest, before: &Map<String, Value>) -> Result<(), ApiError> {
@@ -165,10 +196,15 @@ fn headers(text: &str) -> Value {
     pairs.collect::<Option<Map<_, _>>>().map_or_else(|| text.into(), Value::Object)
 }
 
-async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
+/// The page of a form; with `comparison` after it was compared.
+async fn edit_page(
+    request: &PageRequest,
+    form: &FormState,
+    groups: &[OfferingGroup],
+    comparison: Option<EditComparison>,
+) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let name = request.path_param("name");
-    let groups = groups(request).await?;
     let template = EditChannelPage {
         layout: request
             .layout(t.say_with("channels.edit_title", &[("channel", name)]))
@@ -176,9 +212,10 @@ async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply,
             .below(path(name), name),
         t,
         banner: form.banner(),
+        comparison,
         back: request.url(&path(name)),
         action: request.url(&format!("{}/edit", path(name))),
-        sections: sections(request, form, group_section(t, form, &groups, Some(name))),
+        sections: sections(request, form, group_section(t, form, groups)),
     };
     PageReply::page(form.status(), &template)
 }

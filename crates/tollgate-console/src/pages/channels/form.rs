@@ -85,9 +85,9 @@ struct NewChannelPage {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct OfferingGroup {
-    name: String,
-    owner: String,
-    channels: Vec<String>,
+    pub(super) name: String,
+    pub(super) owner: String,
+    pub(super) channels: Vec<String>,
 }
 
 pub(super) async fn groups(request: &PageRequest) -> Result<Vec<OfferingGroup>, ApiError> {
@@ -209,7 +209,7 @@ async fn new_page(request: &PageRequest, form: &FormState) -> Result<PageReply, 
         banner: form.banner(),
         providers: PROVIDERS.map(|word| (word, provider_name(t, word), form.value("provider") == word)).to_vec(),
         section: new_section(request, form),
-        groups: group_section(t, form, &groups(request).await?, None),
+        groups: group_section(t, form, &groups(request).await?),
     };
     PageReply::page(form.status(), &template)
 }
@@ -236,16 +236,12 @@ pub(in crate::pages) const fn providers() -> [&'static str; 5] {
     PROVIDERS
 }
 
-pub(super) fn group_section(t: Locale, form: &FormState, groups: &[OfferingGroup], channel: Option<&str>) -> ControlSection {
-    let is_chosen = |group: &OfferingGroup| match channel {
-        Some(channel) if !form.has("name") => group.channels.iter().any(|known| known == channel),
-        _ => form.all("groups").any(|wanted| wanted == group.name),
-    };
+pub(super) fn group_section(t: Locale, form: &FormState, groups: &[OfferingGroup]) -> ControlSection {
     let choices = groups.iter().filter(|group| group.owner != "file").map(|group| Choice {
         value: group.name.clone(),
         label: group.name.clone(),
         about: None,
-        is_chosen: is_chosen(group),
+        is_chosen: form.all("groups").any(|wanted| wanted == group.name),
     });
     let title = t.say("channels.groups");
     let groups = form.chosen("groups", title, choices.collect());

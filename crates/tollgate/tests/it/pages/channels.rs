@@ -254,3 +254,59 @@ fn client_certificate_is_shown_and_an_empty_key_field_keeps_the_key() {
         "not sent, not changed"
     );
 }
+
+#[test]
+fn form_of_a_channel_is_compared_without_being_saved() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    admin.post("/admin/v1/groups", &json!({"name": "team"}));
+    let mut op = signed_in(&admin, "op");
+    let fields = [("name", "near"), ("provider", "compatible"), ("base_url", "https://a.example/v1"), ("groups", "default")];
+    assert_eq!(location(&op.post(&admin.gateway, "/channels/new", &fields)), "/channels/near/models");
+    let page = op.page(&admin.gateway, "/channels/near/edit");
+    assert!(page.contains("formaction=\"/channels/near/edit/compare\"") && !page.contains("What saving changes"), "{page}");
+    let stored = admin.get("/admin/v1/channels/near");
+    let text = |field: &str| stored[field].to_string();
+    let numbers = ["connect_timeout_ms", "first_byte_timeout_ms", "idle_timeout_ms", "failures_to_cool", "cool_down_s"]
+        .map(|field| (field, text(field)));
+    let mut form: Vec<(&str, &str)> = numbers.iter().map(|(field, value)| (*field, value.as_str())).collect();
+    form.extend(
+        [
+            "cooling",
+            "learn_unsupported",
+            "retry_uncertain",
+            "empty_answer_is_failure",
+            "hoist",
+            "server_tools",
+            "pass_user",
+            "fetch_media",
+        ]
+        .into_iter()
+        .filter(|field| stored[*field] == true)
+        .map(|field| (field, "true")),
+    );
+    form.extend([("base_url", "https://a.example/v1"), ("weight", "7"), ("headers", "x-team: typed-secret"), ("groups", "team")]);
+    let compared = op.post(&admin.gateway, "/channels/near/edit/compare", &form);
+    let page = compared.text();
+    assert_eq!(compared.status, 200, "{page}");
+    for row in ["<td title=\"weight\">", "<td title=\"headers\">", "<td title=\"groups\">"] {
+        assert!(page.contains(row), "{row}: {page}");
+    }
+    let (changes, typed) = page.split_once("<fieldset").unwrap();
+    assert!(!changes.contains("<td title=\"cool_down_s\">") && !changes.contains("typed-secret"), "{changes}");
+    assert!(typed.contains("name=\"weight\" value=\"7\"") || typed.contains("value=\"7\""), "the typed values stay: {typed}");
+    assert!(typed.contains("value=\"team\" checked"), "{typed}");
+    let kept = admin.get("/admin/v1/channels/near");
+    assert_eq!(
+        (&kept["weight"], &kept["headers"], &kept["revision"]),
+        (&stored["weight"], &stored["headers"], &stored["revision"])
+    );
+
+    form.retain(|(field, _)| *field != "weight");
+    form.push(("weight", "much"));
+    let refused = op.post(&admin.gateway, "/channels/near/edit/compare", &form);
+    assert!(refused.status == 422 && refused.text().contains("id=\"weight-note\""), "{}", refused.text());
+    let path = "/admin/v1/channels/near?dry_run=true";
+    assert_eq!(admin.patch(path, &json!({"weight": 9}))["weight"], 9);
+    assert_eq!(admin.get("/admin/v1/channels/near")["revision"], stored["revision"]);
+}
