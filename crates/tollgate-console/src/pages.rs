@@ -13,6 +13,7 @@ mod budgets;
 mod channels;
 mod clients;
 mod control;
+mod csv_file;
 mod difference;
 mod docs;
 mod failure_text;

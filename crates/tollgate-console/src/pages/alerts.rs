@@ -1,6 +1,7 @@
 //! Alerts: what rules have found, open and past, the rules with their thresholds, and where messages go.
 
 mod destinations;
+mod export;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use tollgate_store::AdminScope;
 use super::{
     alert_text,
     control::{Pager, Tab},
+    form::FormData,
     format::{self, TimeText},
     layout::Layout,
     locale::Locale,
@@ -29,6 +31,7 @@ const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/alerts", OPERATOR, page!(list)),
+    PageRoute::get("/alerts.csv", OPERATOR, page!(export::csv)),
     PageRoute::get("/alerts/rules", OPERATOR, page!(rules)),
     PageRoute::get("/alerts/destinations", ADMIN, page!(destinations::list)),
     PageRoute::get("/alerts/destinations/new", ADMIN, page!(destinations::new)),
@@ -73,6 +76,8 @@ struct AlertsPage {
     /// Word, name, whether it is chosen.
     rules: Vec<(String, String, bool)>,
     is_filtered: bool,
+    /// The address of the same list as a file.
+    csv: String,
     rows: Vec<AlertRow>,
     pager: Pager,
 }
@@ -171,15 +176,20 @@ async fn read_rules(request: &PageRequest) -> Result<Vec<RuleObject>, crate::api
     Ok(request.read::<ApiPage<RuleObject>>(operations::LIST_ALERT_RULES, ApiCall::default()).await?.items)
 }
 
+/// The filter of an address, as the admin API takes it.
+fn filter<'a>(query: &'a FormData, rules: &[RuleObject]) -> Vec<(&'static str, &'a str)> {
+    let (state, rule) = (query.value("state"), query.value("rule"));
+    let state = matches!(state, "open" | "ended").then_some(("state", state));
+    state.into_iter().chain(rules.iter().any(|known| known.name == rule).then_some(("rule", rule))).collect()
+}
+
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query, now) = (request.t(), &request.query, request.state.gateway.now());
-    let state = query.value("state");
+    let (state, wanted) = (query.value("state"), query.value("rule"));
     let rules = read_rules(&request).await?;
-    let mut filter = vec![("limit", PAGE)];
+    let mut filter = filter(query, &rules);
+    filter.push(("limit", PAGE));
     filter.extend(query.filled("after").map(|after| ("after", after)));
-    filter.extend(matches!(state, "open" | "ended").then_some(("state", state)));
-    let wanted = query.value("rule");
-    filter.extend(rules.iter().any(|rule| rule.name == wanted).then_some(("rule", wanted)));
     let found = request.read::<ApiPage<AlertObject>>(operations::LIST_ALERTS, get(&filter)).await?;
     let row = |alert: &AlertObject| AlertRow {
         mark: match alert.state.as_str() {
@@ -208,6 +218,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             .map(|rule| (alert_text::name(t, &rule.name), rule.name))
             .map(|(label, name)| (name.clone(), label, name == wanted))
             .collect(),
+        csv: request.at("/alerts.csv", None),
         rows,
         pager: request.pager("/alerts", count, found.next.as_deref()),
     };

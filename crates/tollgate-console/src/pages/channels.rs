@@ -9,6 +9,7 @@ mod edit;
 mod edit_comparison;
 pub(super) mod explain;
 pub(super) mod explain_detail;
+mod export;
 mod filter;
 pub(super) mod form;
 mod history;
@@ -39,6 +40,7 @@ const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/channels", OPERATOR, page!(list::show)),
+    PageRoute::get("/channels.csv", OPERATOR, page!(export::csv)),
     PageRoute::post("/channel-selection", OPERATOR, page!(selection::act)),
     PageRoute::post("/channel-selection/enable", OPERATOR, page!(selection::turn_on_again)),
     PageRoute::get("/channel-selection/edit", OPERATOR, page!(selection::edit)),

@@ -1,5 +1,6 @@
 //! Groups: the list, each group with its form, a preview of its offers before it is saved, and the model square as its callers see it.
 
+mod export;
 mod form;
 mod view;
 
@@ -35,6 +36,7 @@ const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/groups", OPERATOR, page!(list)),
+    PageRoute::get("/groups.csv", OPERATOR, page!(export::csv)),
     PageRoute::get("/groups/new", OPERATOR, page!(new)),
     PageRoute::post("/groups/new", OPERATOR, page!(make)),
     PageRoute::post("/groups/new/offers", OPERATOR, page!(preview_new)),
@@ -57,6 +59,8 @@ const MAX_CHANNELS: &str = "200";
 struct GroupsPage {
     layout: Layout,
     t: Locale,
+    /// The address of the same list as a file.
+    csv: String,
     rows: Vec<GroupRow>,
     pager: Pager,
 }
@@ -103,7 +107,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let rows: Vec<GroupRow> = found.items.iter().map(|group| GroupRow::of(t, group, spent.get(&group.name))).collect();
     let count = t.say_count("groups.one", "groups.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let pager = request.pager("/groups", count, found.next.as_deref());
-    PageReply::ok(&GroupsPage { layout: request.layout(t.say("nav.groups")).wide().with(Script::Tables), t, rows, pager })
+    let layout = request.layout(t.say("nav.groups")).wide().with(Script::Tables);
+    PageReply::ok(&GroupsPage { layout, t, csv: request.url("/groups.csv"), rows, pager })
 }
 
 /// The groups with their members, keys and models; without them when the database is busy: the list matters more.

@@ -2,6 +2,7 @@
 //! change them.
 
 mod admin_keys;
+mod export;
 mod filter;
 mod form;
 mod groups;
@@ -42,6 +43,7 @@ const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/members", OPERATOR, page!(list)),
+    PageRoute::get("/members.csv", OPERATOR, page!(export::csv)),
     PageRoute::get("/members/new", ADMIN, page!(new)),
     PageRoute::post("/members/new", ADMIN, page!(make)),
     PageRoute::get("/members/invites", ADMIN, page!(invites::list)),
@@ -66,6 +68,8 @@ pub(super) static ROUTES: &[PageRoute] = &[
 
 /// Members on a page of the list.
 const PAGE: &str = "50";
+/// Balances that are read at once: those of a page, and of the parts of a file.
+const MAX_BALANCES: &str = "100";
 /// Entries of the ledger beside a member.
 const ENTRIES: &str = "5";
 
@@ -81,6 +85,8 @@ struct MembersPage {
     states: Vec<(&'static str, String, bool)>,
     sorts: Vec<(&'static str, &'static str, bool)>,
     filter: MemberFilter,
+    /// The address of the same list as a file.
+    csv: String,
     rows: Vec<MemberRow>,
     pager: Pager,
 }
@@ -157,6 +163,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         roles: filter.roles(t),
         states: filter.states(t),
         sorts: filter.sorts(t),
+        csv: request.at("/members.csv", None),
         filter,
         rows,
         pager: request.pager("/members", count, found.next.as_deref()),
@@ -199,7 +206,7 @@ async fn balances(request: &PageRequest, members: &[MemberObject]) -> Result<Has
     if !request.is_admin() || members.is_empty() {
         return Ok(HashMap::new());
     }
-    let filter = get(&[("members", &ids(members)), ("limit", PAGE)]);
+    let filter = get(&[("members", &ids(members)), ("limit", MAX_BALANCES)]);
     let found = request.read::<ApiPage<BalanceObject>>(operations::LIST_BALANCES, filter).await?;
     Ok(found.items.into_iter().map(|balance| (balance.member, balance.balance)).collect())
 }

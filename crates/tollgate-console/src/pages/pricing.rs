@@ -2,6 +2,7 @@
 
 mod by_group;
 mod edit;
+mod export;
 mod facts;
 mod history;
 pub(super) mod import;
@@ -19,6 +20,7 @@ pub(super) use self::view::model_query;
 use self::view::{PriceRow, PricesObject};
 use super::{
     control::{Pager, Tab},
+    form::FormData,
     layout::{Layout, Script},
     locale::Locale,
     operations,
@@ -32,6 +34,7 @@ const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/pricing", OPERATOR, page!(list)),
+    PageRoute::get("/pricing.csv", OPERATOR, page!(export::csv)),
     PageRoute::get("/pricing/groups", OPERATOR, page!(by_group::show)),
     PageRoute::post("/pricing/groups", OPERATOR, page!(by_group::save)),
     PageRoute::get("/pricing/model", OPERATOR, page!(edit::show)),
@@ -89,6 +92,8 @@ struct PricingPage {
     /// Whether prices are those of a group.
     is_of_group: bool,
     is_filtered: bool,
+    /// The address of the same list as a file.
+    csv: String,
     rows: Vec<PriceRow>,
     pager: Pager,
     problem: Option<&'static str>,
@@ -100,17 +105,25 @@ async fn group_names(request: &PageRequest) -> Result<Vec<String>, ApiError> {
     Ok(found.items.iter().filter_map(|group| group["name"].as_str().map(str::to_owned)).collect())
 }
 
-async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let (t, query) = (request.t(), &request.query);
-    let state = query.value("state");
-    let mut filter = vec![("limit", PAGE)];
-    filter.extend(["search", "group", "after"].into_iter().filter_map(|name| Some((name, query.filled(name)?))));
-    match state {
+/// The filter of an address, as the admin API takes it.
+fn filter(query: &FormData) -> Vec<(&'static str, &str)> {
+    let mut filter: Vec<(&str, &str)> =
+        ["search", "group"].into_iter().filter_map(|name| Some((name, query.filled(name)?))).collect();
+    match query.value("state") {
         "below_cost" => filter.push(("below_cost", "true")),
         "priced" => filter.push(("priced", "true")),
         "unpriced" => filter.push(("priced", "false")),
         _ => {}
     }
+    filter
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let state = query.value("state");
+    let mut filter = filter(query);
+    filter.push(("limit", PAGE));
+    filter.extend(query.filled("after").map(|after| ("after", after)));
     let found = request.read::<ApiPage<PricesObject>>(operations::LIST_PRICES, get(&filter)).await;
     let (found, problem) = match found {
         Ok(found) => (found, None),
@@ -137,6 +150,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         groups: groups.collect(),
         is_of_group: query.filled("group").is_some(),
         is_filtered: ["search", "group", "state"].iter().any(|name| query.filled(name).is_some()),
+        csv: request.at("/pricing.csv", None),
         rows,
         pager: request.pager("/pricing", count, found.next.as_deref()),
         problem,

@@ -7,6 +7,7 @@ mod channel_models;
 mod channel_selection;
 mod channels;
 mod display;
+mod exports;
 mod groups;
 mod keys;
 mod log;

@@ -100,6 +100,11 @@ impl ChannelFilter {
     }
 }
 
+/// The word of the state that a severity is of.
+pub(super) fn state_word(severity: u8) -> &'static str {
+    STATES.iter().find(|(_, severities)| severities.contains(&severity)).map_or("", |(word, _)| *word)
+}
+
 fn state_label(t: Locale, word: &str) -> &'static str {
     match word {
         "usable" => t.say("channels.usable"),

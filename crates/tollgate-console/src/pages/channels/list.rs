@@ -39,6 +39,8 @@ struct ChannelsPage {
     is_filtered: bool,
     sorts: Vec<(&'static str, &'static str, bool)>,
     count: String,
+    /// The address of the same list as a file.
+    csv: String,
     /// Actions on the chosen channels: word and label.
     actions: [(&'static str, &'static str); 6],
     rows: Vec<ChannelRow>,
@@ -82,11 +84,11 @@ struct GroupObject {
 }
 
 /// Data of the list besides the states of the channels.
-struct Sources {
+pub(super) struct Sources {
     last_hour: Period,
-    hour: HashMap<String, Figures>,
-    attempts: HashMap<String, AttemptFigures>,
-    day: HashMap<String, Figures>,
+    pub(super) hour: HashMap<String, Figures>,
+    pub(super) attempts: HashMap<String, AttemptFigures>,
+    pub(super) day: HashMap<String, Figures>,
     uptimes: Vec<UptimeObject>,
     groups: Vec<GroupObject>,
 }
@@ -97,19 +99,8 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let filter = ChannelFilter::of(query);
     let groups: Vec<String> = sources.groups.iter().map(|group| group.name.clone()).collect();
     let choices = filter.choices(t, &states, &groups);
-    let all = states.len();
-    states.retain(|state| filter.selects(state, &groups_of(state, &sources)));
-    let sort = query.value("sort");
-    let errors = |state: &ChannelState| {
-        let attempts = sources.attempts.get(&state.name);
-        attempts.map_or(0, |attempts| attempts.failed)
-    };
-    match sort {
-        "errors" => states.sort_by_key(|state| Reverse(errors(state))),
-        "cost" => states.sort_by_key(|state| Reverse(sources.day.get(&state.name).map_or(0, Figures::cost_nano))),
-        "name" => {}
-        _ => states.sort_by(|one, other| (one.severity(), &one.name).cmp(&(other.severity(), &other.name))),
-    }
+    let (all, sort) = (states.len(), query.value("sort"));
+    select(&filter, sort, &mut states, &sources);
     let rows: Vec<ChannelRow> = states.iter().map(|state| row(&request, state, &sources)).collect();
     let on = states.iter().filter(|state| state.is_on()).count();
     let (shown, on) = (rows.len().to_string(), on.to_string());
@@ -137,12 +128,28 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
             ("remove", t.say("channels.remove_short")),
         ],
         rows,
+        csv: request.at("/channels.csv", None),
         refresh: request.url(&request.address),
     };
     PageReply::ok(&template)
 }
 
-async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
+/// Leaves the channels of a filter, in this order.
+pub(super) fn select(filter: &ChannelFilter, sort: &str, states: &mut Vec<ChannelState>, sources: &Sources) {
+    states.retain(|state| filter.selects(state, &groups_of(state, sources)));
+    let errors = |state: &ChannelState| {
+        let attempts = sources.attempts.get(&state.name);
+        attempts.map_or(0, |attempts| attempts.failed)
+    };
+    match sort {
+        "errors" => states.sort_by_key(|state| Reverse(errors(state))),
+        "cost" => states.sort_by_key(|state| Reverse(sources.day.get(&state.name).map_or(0, Figures::cost_nano))),
+        "name" => {}
+        _ => states.sort_by(|one, other| (one.severity(), &one.name).cmp(&(other.severity(), &other.name))),
+    }
+}
+
+pub(super) async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
     let now = request.state.gateway.now();
     let (hour, today) = (Period::last_hour(now), Period::today(now));
     let since = rfc3339(hour.since);
@@ -166,7 +173,7 @@ async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
 }
 
 /// The groups that offer a channel.
-fn groups_of<'a>(state: &ChannelState, sources: &'a Sources) -> Vec<&'a str> {
+pub(super) fn groups_of<'a>(state: &ChannelState, sources: &'a Sources) -> Vec<&'a str> {
     sources.groups.iter().filter(|group| group.channels.contains(&state.name)).map(|group| group.name.as_str()).collect()
 }
 

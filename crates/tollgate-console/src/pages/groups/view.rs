@@ -43,13 +43,13 @@ pub(super) struct GroupObject {
     pub(super) budget: Value,
     /// Only in the list, as the following.
     #[serde(default)]
-    member_count: Option<u64>,
+    pub(super) member_count: Option<u64>,
     #[serde(default)]
-    key_count: Option<u64>,
+    pub(super) key_count: Option<u64>,
     #[serde(default)]
-    default_key_count: Option<u64>,
+    pub(super) default_key_count: Option<u64>,
     #[serde(default)]
-    model_count: Option<u64>,
+    pub(super) model_count: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,8 +69,8 @@ pub(in crate::pages) struct PriceLimitObject {
 #[derive(Debug, Deserialize)]
 pub(super) struct GroupSpent {
     pub(super) of: String,
-    requests: u64,
-    sale: String,
+    pub(super) requests: u64,
+    pub(super) sale: String,
 }
 
 #[derive(Debug)]

@@ -31,7 +31,7 @@ pub(super) struct MemberObject {
     pub(super) budget: Value,
     /// Only in the list.
     #[serde(default)]
-    last_used_at: Option<String>,
+    pub(super) last_used_at: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -43,8 +43,8 @@ pub(super) struct BalanceObject {
 #[derive(Debug, Deserialize)]
 pub(super) struct MemberSpent {
     pub(super) of: String,
-    requests: u64,
-    sale: String,
+    pub(super) requests: u64,
+    pub(super) sale: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -25,14 +25,14 @@ pub(super) struct PricesObject {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CostObject {
-    channel: String,
-    upstream: String,
-    cost: Value,
-    source: Option<String>,
-    cost_multiplier: String,
-    margin_input: Option<String>,
-    margin_output: Option<String>,
-    below_cost: Option<String>,
+    pub(super) channel: String,
+    pub(super) upstream: String,
+    pub(super) cost: Value,
+    pub(super) source: Option<String>,
+    pub(super) cost_multiplier: String,
+    pub(super) margin_input: Option<String>,
+    pub(super) margin_output: Option<String>,
+    pub(super) below_cost: Option<String>,
 }
 
 /// Cost of a model on a channel, and the margin.
