@@ -6,6 +6,8 @@ import { asOwner } from "./owner.mjs";
 import { browser, chat, gateway, makeKey, useGateway } from "./suite.mjs";
 
 let record;
+// A record whose caller and upstream speak different protocols.
+let translated;
 
 useGateway();
 
@@ -35,6 +37,39 @@ test("contents are switched on for a key, and read beside the record", async () 
     await page.getByRole("heading", { name: "Messages" }).waitFor();
     assert.equal(await page.locator(".messages > li").count(), 3);
     await page.getByText("<script>alert(1)</script>").first().waitFor();
+    const answer = await fetch(`${gateway.base}/v1/messages`, {
+      method: "POST",
+      headers: { "x-api-key": key, "anthropic-version": "2023-06-01", "content-type": "application/json" },
+      body: JSON.stringify({
+        model: "acme-large", max_tokens: 64, stop_sequences: ["END"], temperature: 0.5, metadata: { user_id: "u-1" }, stream: true,
+        messages: [{ role: "user", content: "<b>Hello</b>" }],
+      }),
+    });
+    assert.equal(answer.status, 200, await answer.text());
+    translated = answer.headers.get("request-id") ?? answer.headers.get("x-request-id");
+    for (let tries = 0; tries < 100; tries += 1) {
+      await page.goto(`${gateway.base}/log/${translated}`);
+      if (await page.getByRole("link", { name: "Show body and answer" }).count()) break;
+      await page.waitForTimeout(200);
+    }
+    await page.getByRole("link", { name: "Translation" }).click();
+    await page.getByRole("heading", { name: /The upstream was sent/ }).waitFor();
+    const row = page.getByRole("row", { name: /stop_sequences/ });
+    assert.match(await row.innerText(), /renamed\s+stop/);
+    assert.match(await page.locator("pre.marked span.info").first().innerText(), /→.*stop_sequences/);
+    await page.getByText('"stop": [').waitFor();
+    await checkPage(page, faults, "translation");
+    // A request whose contents were not stored says why.
+    const plain = await chat(await makeKey(page, "plain"), { messages: [{ role: "user", content: "Hi" }] });
+    for (let tries = 0; tries < 100; tries += 1) {
+      await page.goto(`${gateway.base}/log/${plain}`);
+      if (await page.getByRole("link", { name: "Translation" }).count()) break;
+      await page.waitForTimeout(200);
+    }
+    await page.getByRole("link", { name: "Translation" }).click();
+    await page.getByText("neither its key nor its group").waitFor();
+    await checkPage(page, faults, "translation, not kept");
+    await screenshot(page, "translation-none.light");
   });
 });
 
@@ -47,6 +82,10 @@ for (const [view, options] of Object.entries(VIEWS)) {
         await page.locator(".messages").waitFor();
         await checkPage(page, faults, `contents, ${view}, ${locale}`);
         await screenshot(page, `contents.${view}${locale === "en" ? "" : ".zh"}`);
+        await page.goto(`${gateway.base}/log/${translated}/translation`);
+        await page.locator(".marked").first().waitFor();
+        await checkPage(page, faults, `translation, ${view}, ${locale}`);
+        await screenshot(page, `translation.${view}${locale === "en" ? "" : ".zh"}`);
       });
     });
   }

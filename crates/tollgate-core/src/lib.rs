@@ -25,6 +25,7 @@ mod price_list;
 mod record;
 mod replay;
 mod retention_clock;
+mod retranslation;
 mod secret;
 mod settle;
 mod shares;
@@ -89,6 +90,7 @@ pub use price_list::{
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use retention_clock::RetentionClock;
+pub use retranslation::{ParameterFate, ParameterOutcome, Retranslation, RetranslationFault, retranslate};
 pub use route::{
     AttemptHistory, BusyAccount, CandidateView, CapacityLoad, ChannelBudget, ExcludedCandidate, Exclusion, HealthView, LimitLevel,
     MAX_ATTEMPTS, MAX_TRIES, MissingPrice, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput,
@@ -106,5 +108,7 @@ pub use simulate::{SimulatedAccount, SimulatedCaller, SimulatedExclusion, Simula
 pub use square::{AccountStanding, OfferCondition, OfferState, ParameterSupport, ParameterTables};
 pub use tags::{InvalidTags, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS, TagName, Tags, is_tag_value};
 pub use time::Timestamp;
-pub use translation::{inexpressible_fields, is_lenient, translate_options, upstream_profile};
+pub use translation::{
+    inexpressible_fields, is_lenient, passthrough_edits, translate_options, upstream_profile, with_channel_edits,
+};
 pub use unsupported_fields::UnsupportedFields;

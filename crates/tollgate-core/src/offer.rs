@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate_protocol::{FieldPath, Method, Protocol, RequestExtras, RequestSummary};
 
-pub(crate) use parameters::{is_structural, matching_fields, refused};
+pub(crate) use parameters::{is_structural, matching_fields, names_in, refused};
 use visibility::is_permitted;
 pub use visibility::{Audience, VisibleModel, offering_groups, permitted_groups, visible_model, visible_models, visible_offers};
 

@@ -8,6 +8,7 @@ pub(crate) mod histogram;
 mod pricing;
 pub(crate) mod summary;
 mod tail;
+mod translation;
 mod view;
 
 use serde_json::json;
@@ -169,6 +170,15 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(contents::show),
         )
         .returns(ResponseSchema::Object(&contents::CONTENTS)),
+    OPERATORS
+        .route(
+            Method::Get,
+            "/admin/v1/usage/{record}/translation",
+            "get_translation",
+            "The stored body of a request beside the one that its upstream was sent, and the answer in both protocols.",
+            handler!(translation::show),
+        )
+        .returns(ResponseSchema::Object(&translation::TRANSLATION)),
     contents::RESOURCE.route(
         Method::Delete,
         "/admin/v1/usage/{record}/contents",

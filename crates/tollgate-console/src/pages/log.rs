@@ -6,6 +6,7 @@ mod contents;
 mod filter;
 mod messages;
 mod record;
+mod translation;
 mod view;
 mod views;
 
@@ -38,11 +39,13 @@ use super::{
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
 const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
+const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/log", MEMBER, page!(list)),
     PageRoute::get("/log/{record}", MEMBER, page!(one)),
     PageRoute::get("/log/{record}/contents", MEMBER, page!(contents::show)),
+    PageRoute::get("/log/{record}/translation", OPERATOR, page!(translation::show)),
     PageRoute::post("/log/{record}/contents/remove", MEMBER, page!(contents::remove)),
     PageRoute::post("/log/views", MEMBER, page!(views::save)),
     PageRoute::post("/log/views/remove", MEMBER, page!(views::remove)),
@@ -249,8 +252,14 @@ async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: boo
         Err(error) => return Err(error.into()),
     };
     let t = request.t();
-    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{}", filter.query(None))), is_operator);
+    let reader = (is_operator, may_read_contents(request, &record));
+    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{}", filter.query(None))), reader);
     Ok(Some(RecordDrawer { layout: request.layout(t.say("nav.log")), t, is_operator, record }))
+}
+
+/// Whether the reader may read the contents of a request: admins, and the member of its key.
+fn may_read_contents(request: &PageRequest, record: &RecordObject) -> bool {
+    request.is_admin() || request.signed_in.as_ref().is_some_and(|own| own.member.id.to_string() == record.member)
 }
 
 async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<LogPart, PageFailure> {
@@ -391,7 +400,8 @@ async fn one(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let call = ApiCall { path: path_of(&[("record", request.path_param("record"))]), ..ApiCall::default() };
     let record: RecordObject = request.read(operations::GET_USAGE, call).await?;
     let back = LogFilter::of(&request.query, request.state.gateway.now(), is_operator).query(None);
-    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{back}")), is_operator);
+    let reader = (is_operator, may_read_contents(&request, &record));
+    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{back}")), reader);
     let layout = request.layout(record.title.clone()).below("/log", t.say("nav.log"));
     if request.wants_part() {
         return PageReply::ok(&RecordDrawer { layout, t, is_operator, record });

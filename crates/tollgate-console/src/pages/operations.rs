@@ -96,6 +96,7 @@ operations! {
     GET_USAGE = "get_usage";
     GET_CONTENTS = "get_contents";
     REMOVE_CONTENTS = "remove_contents";
+    GET_TRANSLATION = "get_translation";
     LIST_PROXIES = "list_proxies";
     LIST_PASSKEYS = "list_passkeys";
     LIST_PRICES = "list_prices";

@@ -124,6 +124,22 @@ fn counterparts(from: Protocol, other: Protocol, path: &str) -> impl Iterator<It
     rows.map(move |row| row[other as usize]).filter(move |name| !name.is_empty() && (other == Protocol::OpenAi || !is_chats(name)))
 }
 
+/// The names that a field of one protocol can have in another, or in the same one where it has several.
+pub(crate) fn names_in(from: Protocol, to: Protocol, path: &str) -> Vec<&'static str> {
+    let field = if from == Protocol::Gemini { camel_case(path) } else { Cow::Borrowed(path) };
+    // Names that mean the same, such as both of the output limit of chat, have a name in another protocol in common.
+    let of_field: Vec<_> = COUNTERPARTS.iter().filter(|row| row[from as usize] == field).collect();
+    let mut names: Vec<&'static str> = if from == to {
+        let is_same = |row: &&[&str; Protocol::ALL.len()]| of_field.iter().any(|own| own[1] == row[1] && !row[1].is_empty());
+        COUNTERPARTS.iter().filter(is_same).map(|row| row[to as usize]).collect()
+    } else {
+        of_field.iter().map(|row| row[to as usize]).collect()
+    };
+    names.retain(|name| !name.is_empty() && *name != field);
+    names.dedup();
+    names
+}
+
 /// Snake-case roots of native paths; no chat field has these names.
 const NATIVE_ROOTS: &[&str] = &[
     "generation_config",

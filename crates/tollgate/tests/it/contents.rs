@@ -245,3 +245,68 @@ fn pending_contents_are_stored_at_shutdown() {
     let admin = Admin::of_restored(TestGateway::builder(PROGRAM).data_folder(data).spawn());
     assert!(contents(&admin, &answered)["request"]["text"].as_str().unwrap().contains(SAID));
 }
+
+#[test]
+fn translation_shows_what_the_upstream_was_sent_to_admins_and_operators_own_requests() {
+    let (upstream, native) = (Upstream::start(), Upstream::start());
+    let catalog = support::catalog(&upstream, "").replace("[[group]]", "[[group]]\nlog_contents = true");
+    let admin = Admin::of(TestGateway::builder(PROGRAM).catalog(&catalog).spawn());
+    let channel = json!({
+        "name": "gem", "provider": "gemini", "base_url": native.gemini_url(), "private_network": true,
+        "accounts": [{"name": "main", "credential": "native-credential-0123456789"}],
+        "serves": [{"model": "gem-model", "upstream": "g-1"}],
+    });
+    admin.post("/admin/v1/channels", &channel);
+    admin
+        .post("/admin/v1/groups", &json!({"name": "team", "channels": ["gem"], "translation": "lenient", "log_contents": true}));
+    native.set_default(ScriptedResponse::native("hello there"));
+    let made = admin.post("/admin/v1/keys", &json!({"name": "ci", "groups": ["team"]}));
+    let key = made["key"].as_str().unwrap();
+    let body = json!({
+        "model": "gem-model", "messages": [{"role": "user", "content": SAID}], "max_tokens": 50, "logit_bias": {"7": 1},
+    });
+    let asked = wait_for_value("the model is served", || {
+        let answer = ask(&admin, key, &body);
+        (answer.status == 200).then(|| id(&answer))
+    });
+    let translation = |record: &str| admin.get(&format!("/admin/v1/usage/{record}/translation"));
+    record(&admin, &asked);
+    let off = translation(&asked);
+    assert_eq!((&off["contents"], &off["request"], &off["protocol_out"]), (&json!("off"), &Value::Null, &json!("gemini")));
+
+    set(&admin, "contents.store", &json!("true"));
+    let asked = wait_for_value("contents are stored", || {
+        let asked = id(&ask(&admin, key, &body));
+        record(&admin, &asked);
+        (admin.call("GET", &path(&asked), None).status == 200).then_some(asked)
+    });
+    let shown = translation(&asked);
+    assert_eq!((&shown["contents"], &shown["channel"], &shown["fault"]), (&json!("stored"), &json!("gem"), &Value::Null));
+    let sent: Value = serde_json::from_str(shown["upstream_request"].as_str().unwrap()).unwrap();
+    assert_eq!(sent, native.received().last().unwrap().json(), "what is written again is what was sent");
+    assert!(shown["upstream_path"].as_str().unwrap().contains("g-1:generateContent"), "{shown}");
+    let parameters = shown["parameters"].as_array().unwrap();
+    let of = |name: &str| parameters.iter().find(|parameter| parameter["name"] == name).unwrap();
+    assert_eq!((&of("logit_bias")["outcome"], &of("max_tokens")["outcome"]), (&json!("dropped"), &json!("renamed")));
+    assert_eq!(of("max_tokens")["upstream_name"], "generationConfig.maxOutputTokens");
+    assert!(shown["answer"]["text"].as_str().unwrap().contains("hello there"), "{shown}");
+    let answer: Value = serde_json::from_str(shown["upstream_answer"].as_str().unwrap()).unwrap();
+    assert_eq!(answer["candidates"][0]["content"]["parts"][0]["text"], "hello there");
+    let reads = admin.get("/admin/v1/audit?kind=contents")["items"].as_array().unwrap().len();
+    assert!(reads >= 1, "reading a translation is a read of the contents");
+
+    // Channels are for operators, and contents for admins and the member of the key.
+    make_member(&admin, "op", "operator");
+    make_member(&admin, "ann", "member");
+    let path = format!("/admin/v1/usage/{asked}/translation");
+    assert_eq!(sign_in(&admin, "op").send(&admin, "GET", &path, None).status, 404);
+    assert_eq!(sign_in(&admin, "ann").send(&admin, "GET", &path, None).status, 403);
+    let own = admin.post("/admin/v1/keys", &json!({"name": "own", "member": "op", "groups": ["team"]}));
+    let asked = id(&ask(&admin, own["key"].as_str().unwrap(), &body));
+    let path = format!("/admin/v1/usage/{asked}/translation");
+    let op = sign_in(&admin, "op");
+    wait_for("the operator's own request is shown", Duration::from_secs(30), || {
+        let answer = op.send(&admin, "GET", &path, None);
+        answer.status == 200 && answer.text().contains("g-1:generateContent")
+    });
+}

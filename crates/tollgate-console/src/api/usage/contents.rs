@@ -14,7 +14,7 @@ use super::super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-static EXCERPT: Object = Object::of(
+pub(super) static EXCERPT: Object = Object::of(
     "Excerpt",
     &[
         read("text", TEXT, "The text: media in base64 are cut short, and what `contents.redact` matches is `[redacted]`."),
@@ -56,14 +56,20 @@ pub(super) async fn show(context: RequestContext) -> Result<ApiResponse, ApiErro
     let id = request_id(&context)?;
     let found = context.with_query_timeout(context.state.store.contents.contents(id)).await?;
     let contents = found.filter(|contents| context.objects.contains(contents.member)).ok_or_else(missing)?;
-    if !is_member(&context, contents.member) {
-        record(&context, id, contents.member, ContentAction::Read).await?;
-    }
-    let excerpt = |Excerpt { text, bytes, is_cut }: &Excerpt| json!({"text": text, "bytes": bytes, "is_cut": is_cut});
+    record_read(&context, id, contents.member).await?;
     Ok(ApiResponse::ok(json!({
         "id": id.to_string(), "at": time_value(contents.at), "key": contents.key.to_string(), "member": contents.member.to_string(),
         "request": excerpt(&contents.request), "answer": excerpt(&contents.answer),
     })))
+}
+
+pub(super) fn excerpt(Excerpt { text, bytes, is_cut }: &Excerpt) -> Value {
+    json!({"text": text, "bytes": bytes, "is_cut": is_cut})
+}
+
+/// Records a read of the contents of another member's request in the audit log.
+pub(super) async fn record_read(context: &RequestContext, request: RequestId, member: MemberId) -> Result<(), ApiError> {
+    if is_member(context, member) { Ok(()) } else { record(context, request, member, ContentAction::Read).await }
 }
 
 pub(super) async fn remove(context: RequestContext) -> Result<ApiResponse, ApiError> {

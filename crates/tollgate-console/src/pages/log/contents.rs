@@ -43,6 +43,8 @@ struct ContentsPage {
     body: Text,
     answer: Option<Text>,
     curl: Option<String>,
+    /// Whether the reader sees what the upstream was sent.
+    sees_translation: bool,
     /// The conversation as the playground takes it.
     continued: Option<String>,
     problem: Option<String>,
@@ -79,19 +81,23 @@ struct ContentsObject {
 }
 
 #[derive(Debug, Deserialize)]
-struct ExcerptObject {
-    text: String,
+pub(super) struct ExcerptObject {
+    pub(super) text: String,
     bytes: u64,
     is_cut: bool,
 }
 
+impl ExcerptObject {
+    /// The length of the whole text, and whether its end is missing.
+    pub(super) fn length(&self, t: Locale) -> String {
+        let bytes = format::bytes(t, self.bytes);
+        if self.is_cut { t.say_with("contents.cut", &[("bytes", &bytes)]) } else { bytes }
+    }
+}
+
 impl Text {
     fn of(t: Locale, excerpt: &ExcerptObject) -> Self {
-        let bytes = format::bytes(t, excerpt.bytes);
-        Self {
-            text: indented(&excerpt.text),
-            length: if excerpt.is_cut { t.say_with("contents.cut", &[("bytes", &bytes)]) } else { bytes },
-        }
+        Self { text: indented(&excerpt.text), length: excerpt.length(t) }
     }
 }
 
@@ -188,6 +194,7 @@ async fn page(request: &PageRequest, problem: Option<String>) -> Result<PageRepl
             (Some(protocol), Some(sent)) => continued(protocol, model, &sent, answer.as_ref()),
             _ => None,
         },
+        sees_translation: request.is_operator(),
         model: model.to_owned(),
         record: record.id,
         problem,

@@ -28,6 +28,7 @@ pub(super) struct RecordObject {
     pub(super) status: u16,
     key: String,
     pub(super) key_name: String,
+    pub(super) member: String,
     pub(super) member_name: Option<String>,
     pub(super) group: Option<String>,
     pub(super) protocol_in: String,
@@ -60,6 +61,10 @@ pub(super) struct RecordObject {
 impl RecordObject {
     pub(super) fn method(&self) -> &str {
         &self.method
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
     }
 
     /// Whether the caller got a complete answer without any content; the same as the filter of that name selects.
@@ -166,6 +171,8 @@ pub(super) struct RecordDetail {
     pub(super) trace: Vec<TraceRow>,
     pub(super) catalog: String,
     pub(super) has_contents: bool,
+    /// Whether the reader sees what the upstream was sent, or why not.
+    pub(super) has_translation: bool,
 }
 
 /// What an attempt cost, if it cost something.
@@ -212,7 +219,8 @@ pub(super) struct TraceRow {
 }
 
 impl RecordDetail {
-    pub(super) fn of(t: Locale, record: &RecordObject, back: String, is_operator: bool) -> Self {
+    /// `may_read`: the reader may read its contents, if they are stored.
+    pub(super) fn of(t: Locale, record: &RecordObject, back: String, (is_operator, may_read): (bool, bool)) -> Self {
         Self {
             id: record.id.clone(),
             title: record.model.clone().unwrap_or_else(|| record.id.clone()),
@@ -236,6 +244,7 @@ impl RecordDetail {
             costs: costs(t, record),
             trace: trace(t, &record.trace),
             has_contents: record.contents,
+            has_translation: is_operator && may_read && !record.attempts.is_empty(),
             catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),
         }
     }
@@ -410,7 +419,7 @@ mod tests {
             "pricing": {"cost": [{"lines": null}, {"lines": sale}], "sale": sale},
         }))
         .unwrap();
-        let detail = RecordDetail::of(Locale::EN, &record, String::new(), true);
+        let detail = RecordDetail::of(Locale::EN, &record, String::new(), (true, true));
         let places: Vec<_> =
             detail.attempts.iter().map(|row| (row.begin, row.connect, row.wait, row.stream, row.is_failed)).collect();
         assert_eq!(places, [(0, 0, 100, 0, true), (200, 100, 300, 400, false)]);
@@ -428,7 +437,7 @@ mod tests {
         assert_eq!(costs, [(1, None), (2, Some("Cost"))], "those whose lines are not known have their amount");
         assert_eq!(detail.price.unwrap().multiplier.as_deref(), Some("0.98"));
         let names_member = |is_operator| {
-            let detail = RecordDetail::of(Locale::EN, &record, String::new(), is_operator);
+            let detail = RecordDetail::of(Locale::EN, &record, String::new(), (is_operator, true));
             detail.facts.contains(&(Locale::EN.say("keys.member"), "ann".to_owned()))
         };
         assert!(names_member(true) && !names_member(false), "a member's own records do not repeat the name");

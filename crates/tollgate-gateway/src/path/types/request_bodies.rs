@@ -15,12 +15,11 @@ use std::sync::{
 use bytes::Bytes;
 use tollgate_core::{
     Catalog, Channel, ChannelId, ModelMapping, Offer, PlannedAttempt, RequestId, Timestamp, count_input, is_lenient,
-    translate_options, upstream_profile,
+    passthrough_edits, translate_options, upstream_profile, with_channel_edits,
 };
 use tollgate_protocol::{
-    CheckedReply, FieldPath, Framing, InvalidReply, Malformed, Method, Protocol, RemoteMedia, ReplyEdits, RequestEdits,
-    RequestSummary, StreamRelay, Target, TranslateError, UpstreamProblem, codec, decode_request, edit_parameters, encode_count,
-    encode_request,
+    CheckedReply, FieldPath, Framing, InvalidReply, Malformed, Method, Protocol, RemoteMedia, ReplyEdits, RequestSummary,
+    StreamRelay, Target, TranslateError, UpstreamProblem, codec, decode_request, encode_count, encode_request,
     neutral::{EncodedRequest, Located, ReplyContext, Request},
     pending_media, relay_whole, translate_problem, translate_reply, translating_relay,
 };
@@ -237,26 +236,17 @@ impl<'a> RequestBodies<'a> {
         let renamed = mapping.upstream != summary.model;
         let drop_signatures =
             mapping.profile.signatures_bound == Some(true) && !self.has_sole_account || self.leaves_out_seals(planned.protocol);
-        let hide_usage = summary.stream && summary.method == Method::Chat && !summary.include_usage;
-        let edits = RequestEdits {
-            upstream_model: renamed.then_some(mapping.upstream.as_str()),
-            force_usage: hide_usage,
-            max_output: self.output_limit.as_ref().map(|limit| limit.tokens),
-            output_limit_field: mapping.profile.max_tokens_field.as_deref(),
-            keep_google_signatures: summary.splices.markers
-                && !drop_signatures
-                && (mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.spec.base_url)),
-            drop_signatures,
-        };
+        let max_output = self.output_limit.as_ref().map(|limit| limit.tokens);
+        let edits = passthrough_edits(&planned.channel, mapping, summary, max_output, drop_signatures);
         let mut dropped = self.dropped.clone();
         // The codec of Responses names each thought that it leaves out.
         if drop_signatures && planned.protocol != Protocol::Responses {
             dropped.extend(signature_member(planned.protocol, self.body).map(ToOwned::to_owned));
         }
-        let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
+        let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage: edits.force_usage };
         let (body, left_out) = codec.forward(self.body, summary, &edits);
         dropped.extend(left_out);
-        let body = edited(planned, summary.method, body, &mut dropped);
+        let body = with_channel_edits(&planned.channel, planned.protocol, summary.method, body, &mut dropped);
         if body.as_ptr() != self.body.as_ptr() {
             self.copies.reserve_edited(body.len());
         }
@@ -279,7 +269,7 @@ impl<'a> RequestBodies<'a> {
         };
         let mut dropped = self.dropped.clone();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
-        let body = edited(planned, encoded.method, encoded.body.clone(), &mut dropped);
+        let body = with_channel_edits(&planned.channel, planned.protocol, encoded.method, encoded.body.clone(), &mut dropped);
         if body.as_ptr() != encoded.body.as_ptr() {
             self.copies.reserve_edited(body.len());
         }
@@ -422,18 +412,6 @@ impl ResponseConversion {
     }
 }
 
-/// The body with the channel's edits of parameters, which are added to `dropped`. Token counts and embeddings are not edited: they lack
-/// most parameters, and an upstream would refuse a forced one.
-fn edited(planned: &PlannedAttempt, method: Method, body: Bytes, dropped: &mut Vec<String>) -> Bytes {
-    let edits = &planned.channel.spec.parameter_edits;
-    if edits.is_empty() || !method.takes_output_limit() {
-        return body;
-    }
-    let (body, changed) = edit_parameters(planned.protocol, &body, edits);
-    dropped.extend(changed);
-    body
-}
-
 /// True if only one account serves the model to the group.
 fn has_sole_account(catalog: &Catalog, offer: &Offer) -> bool {
     let channels = offer.candidates.iter().filter_map(|served| catalog.channel_at(served.channel));
@@ -460,35 +438,4 @@ fn names_missing_object(problem: &UpstreamProblem) -> bool {
     // Google's words for a model that has no counter name the model as well.
     let has_no_counter = message.contains("not supported for counttokens");
     named && !has_no_counter && !problem.from_intermediary
-}
-
-/// Whether a base URL is Google's: the chat endpoint of the Gemini API or of Vertex AI.
-fn is_googles(base_url: &str) -> bool {
-    let authority = base_url.split_once("://").map_or(base_url, |(_, rest)| rest).split(['/', '?']).next().unwrap_or_default();
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host).split(':').next().unwrap_or_default();
-    host.to_ascii_lowercase().strip_suffix("googleapis.com").is_some_and(|front| front.is_empty() || front.ends_with('.'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_googles;
-
-    #[test]
-    fn google_hosts_are_distinguished_from_look_alikes() {
-        for own in [
-            "https://generativelanguage.googleapis.com/v1beta/openai",
-            "https://EU-aiplatform.googleapis.com:443/v1/projects/p/locations/eu/endpoints/openapi",
-        ] {
-            assert!(is_googles(own), "{own}");
-        }
-        for foreign in [
-            "https://api.openai.com/v1",
-            "https://notgoogleapis.com/v1",
-            "https://example.com/generativelanguage.googleapis.com",
-            "https://googleapis.com.example.com/v1",
-            "",
-        ] {
-            assert!(!is_googles(foreign), "{foreign}");
-        }
-    }
 }

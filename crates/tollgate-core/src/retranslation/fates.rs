@@ -1,0 +1,77 @@
+//! What became of each optional parameter of a request on its way to the upstream.
+
+use serde_json::Value;
+use tollgate_protocol::{FieldPath, Protocol};
+
+use crate::offer::{is_structural, names_in};
+
+/// A parameter in the caller's spelling, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterFate {
+    pub name: FieldPath,
+    pub outcome: ParameterOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParameterOutcome {
+    Kept,
+    /// The upstream's name of it.
+    Renamed(String),
+    Dropped,
+    /// The value that the gateway set.
+    Set(String),
+    /// It is in the body in another form, such as a part of another field.
+    Rewritten,
+}
+
+impl ParameterOutcome {
+    /// The word of the admin API.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Renamed(_) => "renamed",
+            Self::Dropped => "dropped",
+            Self::Set(_) => "set",
+            Self::Rewritten => "rewritten",
+        }
+    }
+}
+
+/// The path that an entry of the list of dropped fields is about, and what it says about it.
+fn entry(text: &str) -> (&str, ParameterOutcome) {
+    if let Some((path, to)) = text.split_once("->") {
+        return (path, ParameterOutcome::Renamed(to.to_owned()));
+    }
+    match text.split_once('=') {
+        Some((path, value)) => (path, ParameterOutcome::Set(value.to_owned())),
+        None => (text, ParameterOutcome::Dropped),
+    }
+}
+
+/// The outcome of these fields, in their order, and then of what else was dropped or set. `sent` is the body for the upstream.
+pub(super) fn fates((from, to): (Protocol, Protocol), fields: &[FieldPath], dropped: &[String], sent: &[u8]) -> Vec<ParameterFate> {
+    let sent: Value = serde_json::from_slice(sent).unwrap_or_default();
+    let mut entries: Vec<(&str, ParameterOutcome)> = dropped.iter().map(|text| entry(text)).collect();
+    let mut fates: Vec<ParameterFate> = Vec::new();
+    for field in fields.iter().filter(|field| !is_structural(field)) {
+        let at = entries.iter().position(|(path, _)| path == field);
+        let outcome = at.map_or_else(|| found((from, to), field, &sent), |at| entries.remove(at).1);
+        fates.push(ParameterFate { name: field.clone(), outcome });
+    }
+    fates.extend(entries.into_iter().map(|(path, outcome)| ParameterFate { name: path.to_owned(), outcome }));
+    fates
+}
+
+/// Where the body has a field that no entry names.
+fn found((from, to): (Protocol, Protocol), field: &str, sent: &Value) -> ParameterOutcome {
+    if is_there(sent, field) {
+        return ParameterOutcome::Kept;
+    }
+    let other = names_in(from, to, field).into_iter().find(|name| is_there(sent, name));
+    other.map_or(ParameterOutcome::Rewritten, |name| ParameterOutcome::Renamed(name.to_owned()))
+}
+
+fn is_there(value: &Value, path: &str) -> bool {
+    path.split('.').try_fold(value, |value, name| value.get(name)).is_some()
+}
