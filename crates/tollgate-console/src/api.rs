@@ -47,6 +47,7 @@ mod session;
 mod settings;
 mod sign_in;
 mod square;
+mod storage;
 mod text_export;
 mod totp;
 pub(crate) mod usage;
@@ -109,6 +110,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         audit::ROUTES,
         explain::ROUTES,
         health::ROUTES,
+        storage::ROUTES,
         health_history::ROUTES,
         square::ROUTES,
         catalog::ROUTES,

@@ -65,6 +65,11 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Whether requests may use an account, and since when.
     fn standing(&self, channel: ChannelId, account: AccountId) -> AccountStanding;
 
+    /// The journal of this node; `None` in a command, which has none.
+    fn journal(&self) -> Option<JournalUse> {
+        None
+    }
+
     /// Requests in progress on this node.
     fn in_flight(&self) -> u64;
 
@@ -113,6 +118,15 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Ends cooling and rest of accounts of a channel, as a passed test does. Returns their names.
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
+}
+
+/// The journal of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalUse {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Requests that are not booked yet, those in progress included.
+    pub unbooked: u64,
 }
 
 /// Usage of the limits of an account or a channel.

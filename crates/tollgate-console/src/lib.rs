@@ -43,8 +43,8 @@ pub use currency::{CURRENCIES, DisplayCurrency};
 pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
     AccountTestResult, CapacityUse, ChannelTest, ChannelTestError, ChannelTestEvent, CheckedSetting, EffectiveSetting,
-    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, SessionTimes, SettingKind, SettingRefusal, TestStep,
-    TestedModel,
+    ExplainRequest, GatewayHandle, JournalUse, KeyRefusal, OnTestEvent, ProxyTestResult, SessionTimes, SettingKind, SettingRefusal,
+    TestStep, TestedModel,
 };
 pub use identity::{
     IdentitySettings,

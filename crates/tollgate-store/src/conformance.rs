@@ -262,6 +262,7 @@ conformance! {
     listing:
         rows_are_listed_in_pages_with_their_revisions,
         key_entries_match_their_rows,
+        size_of_the_database_is_known,
         members_and_keys_are_counted_by_group,
         only_names_of_visible_rows_are_returned,
         members_are_found_by_a_part_of_name_or_email_address,

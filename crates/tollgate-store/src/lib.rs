@@ -111,7 +111,8 @@ pub use ledger::{
     PostingReceipt, Spending, SpendingChanges,
 };
 pub use listing::{
-    AdminKey, AuditFilter, AuditPosition, GroupUsers, KeyEntry, ListingStore, ObjectScope, RowFilter, RowName, RowSearch, StoredRow,
+    AdminKey, AuditFilter, AuditPosition, DatabaseSize, GroupUsers, KeyEntry, ListingStore, ObjectScope, RowFilter, RowName,
+    RowSearch, StoredRow,
 };
 pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};

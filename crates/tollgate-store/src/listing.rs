@@ -91,8 +91,23 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     /// The prices whose last change was an import, by model and channel.
     async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError>;
 
+    /// What the database takes on its disk, and its schema.
+    async fn database_size(&self) -> Result<DatabaseSize, StoreError>;
+
     /// The admin key with this hash, unless it is revoked or expired, or its member is suspended.
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;
+}
+
+/// The size of a database, and the version of its schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatabaseSize {
+    /// `sqlite`, `postgresql` or `memory`.
+    pub kind: &'static str,
+    /// Bytes on disk, with those of the write-ahead log of SQLite; 0 in memory.
+    pub bytes: u64,
+    /// Bytes of them that are in the write-ahead log, which is emptied into the database from time to time; `None`: not known here.
+    pub log_bytes: Option<u64>,
+    pub schema: i64,
 }
 
 /// Id and name of a row that a list refers to.

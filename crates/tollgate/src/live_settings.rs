@@ -48,6 +48,11 @@ impl LiveSettings {
         Arc::clone(&self.current.borrow())
     }
 
+    /// The journal whose bound follows the settings.
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
     /// Follows the settings in force.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Config>> {
         self.current.subscribe()

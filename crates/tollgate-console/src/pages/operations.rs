@@ -38,6 +38,7 @@ operations! {
     GET_EXPORTS = "get_exports";
     GET_OPENAPI = "get_openapi";
     GET_LOAD = "get_load";
+    GET_STORAGE = "get_storage";
     CHANGE_ACCOUNT = "change_account";
     CHANGE_CHANNEL = "change_channel";
     CHANGE_CHANNELS = "change_channels";

@@ -3,6 +3,7 @@
 mod backups;
 mod export;
 mod job;
+mod storage;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use self::{
     backups::BackupPart,
     export::ExportPart,
     job::{JobObject, JobRow},
+    storage::StorageFact,
 };
 use super::{
     control::{self, ControlSection, FaultPlace, FormView},
@@ -60,6 +62,8 @@ struct SystemPage {
     t: Locale,
     banner: Option<String>,
     version: &'static str,
+    /// What the gateway takes on its disk.
+    storage: Vec<StorageFact>,
     is_admin: bool,
     /// Kind, name, description, icon.
     kinds: Vec<(&'static str, &'static str, &'static str, &'static str)>,
@@ -99,6 +103,7 @@ async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageRep
         t,
         banner: state.banner(),
         version: env!("CARGO_PKG_VERSION"),
+        storage: storage::load(request).await?,
         is_admin,
         kinds,
         jobs: jobs.items.iter().map(|it| JobRow::of(t, it)).collect(),

@@ -14,12 +14,13 @@ use tollgate_core::{
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
-    CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, ExportFailure, ExportStore, ExportedDay, GroupUsers, Grouping,
-    HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastTest, LastUse,
-    LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic,
-    OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition,
-    RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredContents, StoredRow, Summary,
-    TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
+    CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, DatabaseSize, ExportFailure, ExportStore, ExportedDay, GroupUsers,
+    Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter,
+    LastTest, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange,
+    OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
+    RecordedTransition, RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredContents,
+    StoredRow, Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble,
+    rows::RowSecret,
 };
 
 #[async_trait]
@@ -134,6 +135,10 @@ impl ListingStore for CachedStore {
 
     async fn price_history(&self, filter: &PriceHistoryFilter) -> Result<Vec<(PriceHistoryPosition, PriceChange)>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.price_history(filter)).await
+    }
+
+    async fn database_size(&self) -> Result<DatabaseSize, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.database_size()).await
     }
 
     async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError> {

@@ -52,6 +52,14 @@ pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store)
     );
 }
 
+pub(super) async fn size_of_the_database_is_known(store: &Store) {
+    let size = store.listing.database_size().await.unwrap();
+    assert_eq!(size.schema, crate::sql::newest_schema());
+    assert_eq!(size.bytes > 0, size.kind != "memory", "{size:?}");
+    assert_eq!(size.log_bytes.is_some(), size.kind == "sqlite", "{size:?}");
+    assert!(size.log_bytes.is_none_or(|log| log <= size.bytes), "{size:?}");
+}
+
 pub(super) async fn key_entries_match_their_rows(store: &Store) {
     let member = Change::PutMember(Box::new(MemberSpec { name: "ada".to_owned(), ..MemberSpec::default() }));
     let keys = ["k1", "k2", "k3", "k4"].map(|name| put_key(store, name, &["g"], Some(&format!("a-secret-of-the-key-{name}"))));

@@ -7,10 +7,11 @@ use tollgate_core::{Key, KeyId, Owner, Revision, Timestamp};
 
 use super::{MemoryStore, State};
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPosition, GroupUsers, ImportedPrice, KeyEntry, KeyHash, ListingStore, ObjectScope,
-    PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, StoreError, StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, DatabaseSize, GroupUsers, ImportedPrice, KeyEntry, KeyHash, ListingStore,
+    ObjectScope, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, StoreError, StoredRow,
     group_users::{GroupCount, GroupUserRow},
     rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret},
+    sql::newest_schema,
 };
 
 #[async_trait]
@@ -197,6 +198,10 @@ impl ListingStore for MemoryStore {
         found.reverse();
         found.truncate(filter.size());
         Ok(found)
+    }
+
+    async fn database_size(&self) -> Result<DatabaseSize, StoreError> {
+        Ok(DatabaseSize { kind: "memory", bytes: 0, log_bytes: None, schema: newest_schema() })
     }
 
     async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError> {

@@ -8,15 +8,16 @@ use tollgate_core::{Key, KeyId, Revision, Timestamp};
 
 use super::{
     cells::{Cells, FromCells},
+    dialect::Dialect,
     price_history,
     rows::{AUDIT_COLUMNS, audit_event, catalog_row, columns_of, select, select_with_revision},
     store::SqlStore,
     usage_reader::LookUp,
 };
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, GroupUsers, ImportedPrice, KeyEntry, KeyHash, ListingStore,
-    ObjectScope, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, RowSearch, StoreError,
-    StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, DatabaseSize, GroupUsers, ImportedPrice, KeyEntry, KeyHash,
+    ListingStore, ObjectScope, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, RowSearch,
+    StoreError, StoredRow,
     group_users::{GroupCount, GroupUserRow},
 };
 
@@ -67,6 +68,21 @@ impl FromCells for KeyEntry {
 /// The condition that rows are visible, to append to another condition. Ids contain only letters, digits and underscores.
 fn visible(kind: RowKind, scope: ObjectScope) -> String {
     scope.member_text().map_or_else(String::new, |member| format!(" AND {} = '{member}'", owner_column(kind)))
+}
+
+impl SqlStore {
+    /// The number that a query of one row returns; 0 for null.
+    async fn number(&self, sql: &'static str) -> Result<i64, StoreError> {
+        let read = |row: &AnyRow| row.try_get::<Option<i64>, _>(0);
+        let found = self.fetch_as("read the size of the database", sqlx::query(sql), read).await?;
+        Ok(found.first().copied().flatten().unwrap_or(0))
+    }
+
+    /// The size of a file of an SQLite database; 0 if it is not there.
+    async fn file_size(&self, suffix: &str) -> u64 {
+        let path = format!("{}{suffix}", self.database);
+        tokio::fs::metadata(path).await.map_or(0, |file| file.len())
+    }
 }
 
 #[async_trait]
@@ -200,6 +216,22 @@ impl ListingStore for SqlStore {
 
     async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError> {
         self.fetch_as("read the sources of prices", price_history::imported(), price_history::imported_price).await
+    }
+
+    async fn database_size(&self) -> Result<DatabaseSize, StoreError> {
+        let schema = self.number("SELECT MAX(version) FROM _sqlx_migrations").await?;
+        let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
+        Ok(match self.dialect {
+            Dialect::Postgres => {
+                let size = self.number("SELECT pg_database_size(current_database())").await?;
+                DatabaseSize { kind: "postgresql", bytes: bytes(size), log_bytes: None, schema }
+            }
+            Dialect::Sqlite => {
+                let file = self.file_size("").await;
+                let log = self.file_size("-wal").await;
+                DatabaseSize { kind: "sqlite", bytes: file.saturating_add(log), log_bytes: Some(log), schema }
+            }
+        })
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {

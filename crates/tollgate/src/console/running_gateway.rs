@@ -7,7 +7,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tollgate_console::{
     AccountTestResult, Appearance, CapacityUse, ChannelTest, ChannelTestError, CheckedSetting, DisplayCurrency, EffectiveSetting,
-    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, Registration, SessionTimes, SettingRefusal,
+    ExplainRequest, GatewayHandle, JournalUse, KeyRefusal, OnTestEvent, ProxyTestResult, Registration, SessionTimes,
+    SettingRefusal,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Revision, Subject, Timestamp,
@@ -108,6 +109,11 @@ impl GatewayHandle for RunningGateway {
 
     fn standing(&self, channel: ChannelId, account: AccountId) -> AccountStanding {
         self.records.standing(channel, account, self.now())
+    }
+
+    fn journal(&self) -> Option<JournalUse> {
+        let journal = self.settings.journal();
+        Some(JournalUse { bytes: journal.bytes(), unbooked: u64::try_from(journal.unbooked()).unwrap_or(u64::MAX) })
     }
 
     fn in_flight(&self) -> u64 {

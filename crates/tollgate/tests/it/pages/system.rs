@@ -53,6 +53,21 @@ fn alert_destination_is_created_tested_and_removed() {
     assert_eq!(location(&root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "hook")])), "/alerts/destinations");
 }
 
+#[test]
+fn system_page_shows_the_size_of_database_and_journal() {
+    let admin = Admin::echo();
+    let storage = admin.get("/admin/v1/storage");
+    let database = &storage["database"];
+    assert!(database["kind"] == "sqlite" && database["bytes"].as_u64() > Some(4_096), "{storage}");
+    assert!(database["schema"].as_u64() > Some(0) && database["log_bytes"].is_u64(), "{storage}");
+    assert!(storage["journal"]["bytes"].is_u64() && storage["journal"]["unbooked"].is_u64(), "{storage}");
+    make_member(&admin, "op", "operator");
+    make_member(&admin, "ann", "member");
+    let page = signed_in(&admin, "op").page(&admin.gateway, "/system");
+    assert!(page.contains("id=\"storage\"") && page.contains("SQLite") && page.contains("Journal of this node"), "{page}");
+    assert_eq!(signed_in(&admin, "ann").get(&admin.gateway, "/system").status, 404);
+}
+
 fn revision(page: &str) -> &str {
     page.split_once("name=\"revision\" value=\"").unwrap().1.split('"').next().unwrap()
 }
