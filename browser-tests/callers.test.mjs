@@ -91,6 +91,9 @@ test("playground: every protocol, streamed, compared, and shown as code", async 
   for (const [language, says] of [["curl", "x-api-key: $TOLLGATE_KEY"], ["Python", "import httpx"], ["Node", "process.env.TOLLGATE_KEY"]]) {
     await page.getByRole("button", { name: language, exact: true }).click();
     await page.locator("[data-shown]", { hasText: says }).waitFor();
+    assert.ok((await page.locator("[data-shown] .cs").count()) > 2 && (await page.locator("[data-shown] .ck").count()) > 0, `${language} has colours`);
+    await checkPage(page, faults, `playground, ${language}`);
+    await screenshot(page, `playground-${language.toLowerCase()}.light`);
     assert.ok(!(await shown()).includes("x-tollgate-tags"), `${language}: programs are not booked as the playground`);
   }
   assert.ok(!(await page.content()).includes(secret), "the key is in the memory of the tab only");

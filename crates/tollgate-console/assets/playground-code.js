@@ -1,6 +1,8 @@
 // A request as lines to copy. The key is a variable, so that the copied text holds no secret.
 const VARIABLE = "TOLLGATE_KEY";
 const MAX_SHOWN = 400;
+// Longer texts, which hold images, stay without colours.
+const MAX_COLOURED = 200_000;
 
 const shell = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const quoted = (text) => JSON.stringify(text);
@@ -23,22 +25,31 @@ function python(value, indent = "") {
 }
 
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(-?\d+(?:\.\d+)?|true|false|null)\b/g;
+// Strings of shell, Python and JavaScript, numbers and constants, words that begin something, and options of curl.
+const CODE = /("[^"\\]*(?:\\.[^"\\]*)*"|'[^']*(?:'\\''[^']*)*'|`[^`\\]*(?:\\.[^`\\]*)*`)|\b(\d+(?:\.\d+)?|[Tt]rue|[Ff]alse|null|None)\b|\b(curl|import|with|as|for|in|print|const|await|of|new)\b|(?<=\s)(-[Hd])\b/g;
 
-// JSON in colours, as nodes.
-export function coloured(text) {
+// A text as nodes, those of its tokens with the class of their colour.
+function spans(text, pattern, classes) {
+  if (text.length > MAX_COLOURED) return [text];
   const nodes = [];
   let from = 0;
-  for (const found of text.matchAll(TOKEN)) {
-    nodes.push(text.slice(from, found.index));
+  for (const found of text.matchAll(pattern)) {
+    const [token, name] = classes(found);
     const span = document.createElement("span");
-    span.className = found[3] ? "cn" : found[2] ? "ck" : "cs";
-    span.textContent = found[1] ?? found[3];
-    nodes.push(span, found[2] ?? "");
-    from = found.index + found[0].length;
+    span.className = name;
+    span.textContent = token;
+    nodes.push(text.slice(from, found.index), span);
+    from = found.index + token.length;
   }
   nodes.push(text.slice(from));
   return nodes;
 }
+
+// JSON in colours.
+export const coloured = (text) => spans(text, TOKEN, ([, string, colon, other]) => [string ?? other, other ? "cn" : colon ? "ck" : "cs"]);
+
+// Lines to copy in colours.
+export const colouredCode = (text) => spans(text, CODE, ([token, string, constant]) => [token, string ? "cs" : constant ? "cn" : "ck"]);
 
 export const languages = {
   curl({ url, headers, credential, body }) {

@@ -1,7 +1,7 @@
 // The playground: one message to up to three models, over any protocol of callers, with the reader's own key. The key stays in this
 // tab's memory, and conversations on this device.
 import { Column } from "./playground-column.js";
-import { coloured, languages, shortened } from "./playground-code.js";
+import { coloured, colouredCode, languages, shortened } from "./playground-code.js";
 import { codecs } from "./playground-protocols.js";
 import { timeFormat } from "./zone.js";
 
@@ -218,7 +218,8 @@ const playground = {
       request: () => `${head}\n\n${shortened(request.body)}`, raw: () => column.raw || this.words.nothingYet, headers: () => column.headers || this.words.nothingYet,
     };
     const text = (texts[this.view] ?? (() => languages[this.view](request)))();
-    find("shown").replaceChildren(...(this.view === "request" ? [`${head}\n\n`, ...coloured(text.slice(head.length + 2))] : [text]));
+    const nodes = () => (this.view in languages ? colouredCode(text) : [text]);
+    find("shown").replaceChildren(...(this.view === "request" ? [`${head}\n\n`, ...coloured(text.slice(head.length + 2))] : nodes()));
     find("shown-model").textContent = this.columns.length > 1 ? (column.last?.model ?? column.model) : "";
     const others = [...document.querySelectorAll("input[name=protocol]")].filter((input) => !input.checked);
     find("others").replaceChildren(...others.map((input) => {

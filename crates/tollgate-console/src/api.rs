@@ -28,7 +28,7 @@ mod health;
 mod health_history;
 mod invites;
 mod jobs;
-mod keys;
+pub(crate) mod keys;
 mod ledger;
 mod logins;
 mod me;

@@ -3,7 +3,7 @@
 pub(super) mod key_use;
 pub(super) mod own;
 mod search;
-pub(super) mod self_service;
+pub(crate) mod self_service;
 
 use std::collections::HashSet;
 
@@ -65,14 +65,18 @@ const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScop
 /// Reads: members see their own keys, operators those of all.
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Operator }, ..RESOURCE };
 
+const MEMBER: FieldShape = both("member", NAME, "Of this member, by name or id.");
+const NAMED: FieldShape = both("name", NAME, "Of this name.");
+const REVOKED: FieldShape = both("revoked", Kind::Flag, "Revoked ones too.");
+
 /// The parameters of the list.
 const LIST: &[FieldShape] = &super::schema::join::<{ search::PARAMETERS.len() + 6 }>(&[
     &[
         LIMIT,
         AFTER,
-        both("member", NAME, "Of this member, by name or id."),
-        both("name", NAME, "Of this name."),
-        both("revoked", Kind::Flag, "Revoked ones too."),
+        MEMBER,
+        NAMED,
+        REVOKED,
         both(
             "use",
             Kind::Flag,
@@ -82,10 +86,23 @@ const LIST: &[FieldShape] = &super::schema::join::<{ search::PARAMETERS.len() + 
     &search::PARAMETERS,
 ]);
 
+/// The parameters of a sum: those of the list that select keys.
+const SUMMARY: &[FieldShape] =
+    &super::schema::join::<{ search::SELECTION.len() + 3 }>(&[&[MEMBER, NAMED, REVOKED], &search::SELECTION]);
+
 pub(super) static ROUTES: &[Route] = &[
     READ.route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.", handler!(list))
         .query(LIST)
         .returns(ResponseSchema::Page(&KEY)),
+    READ.route(
+        Method::Get,
+        "/admin/v1/keys/summary",
+        "sum_keys",
+        "The use of all keys that a filter selects, together.",
+        handler!(search::summary),
+    )
+    .query(SUMMARY)
+    .returns(ResponseSchema::Object(&key_use::SUMMARY)),
     READ.route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Create)
@@ -199,12 +216,18 @@ fn changed(context: &RequestContext, spec: KeySpec) -> Result<KeySpec, ApiError>
     Ok(key.spec)
 }
 
-async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let mut filter = rows::filter(&context, RowKind::Key)?;
-    filter.removed = context.query.0.get("revoked").is_some_and(|revoked| revoked == true);
+/// The rows that a request selects, without the conditions of a search.
+async fn row_filter(context: &RequestContext) -> Result<RowFilter, ApiError> {
+    let mut filter = rows::filter(context, RowKind::Key)?;
+    filter.removed = context.query.flag("revoked");
     if let Some(member) = context.query.text("member") {
-        filter.parent = Some(rows::find(&context, RowKind::Member, None, member).await?.id);
+        filter.parent = Some(rows::find(context, RowKind::Member, None, member).await?.id);
     }
+    Ok(filter)
+}
+
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let filter = row_filter(&context).await?;
     if search::is_asked(&context.query) {
         return search::search(&context, filter).await;
     }

@@ -10,7 +10,10 @@ use askama::Template;
 use serde_json::Value;
 use tollgate_store::AdminScope;
 
-use self::view::{EffectRow, EffectsAnswer, GroupDetail, GroupObject, GroupOfferRow, GroupRow, GroupSpent, OfferAnswer};
+use self::{
+    form::OfferableChannel,
+    view::{EffectRow, EffectsAnswer, GroupDetail, GroupObject, GroupOfferRow, GroupRow, GroupSpent, OfferAnswer},
+};
 pub(super) use self::{
     form::{check_price_limit, price_limit},
     view::{PriceLimitObject, price_limit_lines},
@@ -30,7 +33,7 @@ use super::{
     request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
 };
-use crate::{api_error::ApiError, dispatch::ApiCall};
+use crate::{api::keys::self_service::DEFAULT_GROUP, api_error::ApiError, dispatch::ApiCall, registration::RegistrationMode};
 
 const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
 
@@ -73,6 +76,8 @@ struct GroupPage {
     banner: Option<String>,
     /// `None`: a new one.
     group: Option<GroupDetail>,
+    /// Whether new members have it by default.
+    is_default: bool,
     form: FormView,
     danger: Option<Danger>,
     /// The preview of its offers, if requested.
@@ -104,11 +109,20 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     query.extend(request.query.filled("after").map(|after| ("after", after)));
     let found = found(&request, query).await?;
     let spent = spent(&request, !found.items.is_empty()).await?;
-    let rows: Vec<GroupRow> = found.items.iter().map(|group| GroupRow::of(t, group, spent.get(&group.name))).collect();
+    let default = default_of_new_members(&request);
+    let row = |group: &GroupObject| GroupRow::of(t, group, spent.get(&group.name), group.name == default);
+    let rows: Vec<GroupRow> = found.items.iter().map(row).collect();
     let count = t.say_count("groups.one", "groups.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let pager = request.pager("/groups", count, found.next.as_deref());
     let layout = request.layout(t.say("nav.groups")).wide().with(Script::Tables);
     PageReply::ok(&GroupsPage { layout, t, csv: request.url("/groups.csv"), rows, pager })
+}
+
+/// The name of the group of keys that new members make: that of members who register if they may, else the one that keys without a
+/// group have.
+fn default_of_new_members(request: &PageRequest) -> String {
+    let registration = request.state.gateway.registration();
+    registration.group.filter(|_| registration.mode == RegistrationMode::Open).unwrap_or_else(|| DEFAULT_GROUP.to_owned())
 }
 
 /// The groups with their members, keys and models; without them when the database is busy: the list matters more.
@@ -145,10 +159,17 @@ async fn read_group(request: &PageRequest) -> Result<GroupObject, ApiError> {
     request.read(operations::GET_GROUP, of_group(request)).await
 }
 
-/// The names of channels that a group can have.
-async fn channels(request: &PageRequest) -> Result<Vec<String>, ApiError> {
-    let found = request.read::<ApiPage<Value>>(operations::LIST_CHANNELS, get(&[("limit", MAX_CHANNELS)])).await?;
-    Ok(found.items.iter().filter_map(|channel| channel["name"].as_str().map(str::to_owned)).collect())
+/// The channels that a group can have.
+async fn channels(request: &PageRequest) -> Result<Vec<OfferableChannel>, ApiError> {
+    Ok(request.read::<ApiPage<OfferableChannel>>(operations::LIST_CHANNELS, get(&[("limit", MAX_CHANNELS)])).await?.items)
+}
+
+/// The sent form, in which the channels with a chosen tag are chosen too.
+async fn sent_form(request: &PageRequest) -> Result<FormData, ApiError> {
+    if !request.form.has(form::TAGS) {
+        return Ok(request.form.clone());
+    }
+    Ok(form::with_tagged(&request.form, &channels(request).await?))
 }
 
 async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -204,6 +225,7 @@ async fn group_page(
         layout: request.layout(title).below("/groups", t.say("nav.groups")),
         t,
         banner: state.banner(),
+        is_default: group.is_some_and(|group| group.name == default_of_new_members(request)),
         group: group.map(|group| GroupDetail::of(t, group, spent.as_ref())),
         form,
         danger,
@@ -223,17 +245,17 @@ async fn preview(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 
 /// The sent form, with the offers that the group would have and the accounts that its price limit would exclude.
 async fn show_offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<PageReply, PageFailure> {
-    let state = FormState::of(request.form.clone());
-    match offers(request, group).await {
-        Ok(offers) => group_page(request, group, &state, Some(offers)).await,
-        Err(error) => refuse(request, group, error).await,
+    let form = sent_form(request).await?;
+    match offers(request, group, &form).await {
+        Ok(offers) => group_page(request, group, &FormState::of(form), Some(offers)).await,
+        Err(error) => refuse(request, group, (&form, error)).await,
     }
 }
 
-async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Offers, ApiError> {
+async fn offers(request: &PageRequest, group: Option<&GroupObject>, form: &FormData) -> Result<Offers, ApiError> {
     let t = request.t();
-    check_price_limit(&request.form)?;
-    let body = form::body(&request.form);
+    check_price_limit(form)?;
+    let body = form::body(form);
     let asked = ["channels", "models", "sale_multiplier", "model_multipliers"].into_iter();
     let asked = asked.filter_map(|name| Some((name.to_owned(), body.get(name)?.clone()))).collect();
     let call = ApiCall { body: asked, ..ApiCall::default() };
@@ -256,11 +278,12 @@ async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Of
 }
 
 async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let mut body = form::body(&request.form);
+    let form = sent_form(&request).await?;
+    let mut body = form::body(&form);
     body.insert("name".to_owned(), request.form.value("name").trim().into());
     let call = |query| ApiCall { body: body.clone(), query, ..ApiCall::default() };
-    let made = match check_price_limit(&request.form) {
-        Ok(()) => request.call(operations::MAKE_GROUP, call(confirmed(&request.form))).await,
+    let made = match check_price_limit(&form) {
+        Ok(()) => request.call(operations::MAKE_GROUP, call(confirmed(&form))).await,
         Err(error) => Err(error),
     };
     match made {
@@ -273,7 +296,7 @@ async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             let free = format!("group of {}", request.meta.id);
             let call = call(String::new());
             let error = with_further_faults(&request, operations::MAKE_GROUP, call, error, &[("name", &free)]).await;
-            refuse(&request, None, error).await
+            refuse(&request, None, (&form, error)).await
         }
     }
 }
@@ -281,11 +304,12 @@ async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let group = read_group(&request).await?;
     let revision = request.form.value("revision");
-    let body = form::body(&request.form);
+    let form = sent_form(&request).await?;
+    let body = form::body(&form);
     let call = |query| ApiCall { body: body.clone(), query, ..of_group(&request) };
-    let changed = match check_price_limit(&request.form) {
+    let changed = match check_price_limit(&form) {
         Ok(()) => {
-            let call = call(confirmed(&request.form));
+            let call = call(confirmed(&form));
             request.call_with(operations::CHANGE_GROUP, call, &[("if-match", revision)]).await.map(|_| ())
         }
         Err(error) => Err(error),
@@ -294,7 +318,7 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         Ok(()) => Ok(PageReply::redirect(&request.url(&format!("/groups/{}", group.id))).toast(Toast::Saved)),
         Err(error) => {
             let error = with_further_faults(&request, operations::CHANGE_GROUP, call(String::new()), error, &[]).await;
-            refuse(&request, Some(&group), error).await
+            refuse(&request, Some(&group), (&form, error)).await
         }
     }
 }
@@ -323,8 +347,12 @@ async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
 }
 
-async fn refuse(request: &PageRequest, group: Option<&GroupObject>, error: ApiError) -> Result<PageReply, PageFailure> {
-    let state = form::refused(request.t(), &request.form, error)?;
+async fn refuse(
+    request: &PageRequest,
+    group: Option<&GroupObject>,
+    (form, error): (&FormData, ApiError),
+) -> Result<PageReply, PageFailure> {
+    let state = form::refused(request.t(), form, error)?;
     group_page(request, group, &state, None).await
 }
 

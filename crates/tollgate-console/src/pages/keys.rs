@@ -7,6 +7,7 @@ mod filter;
 mod form;
 mod making;
 mod selection;
+mod sums;
 mod view;
 
 use std::{collections::HashMap, sync::Arc};
@@ -87,6 +88,8 @@ struct KeysPage {
     /// Actions on the chosen rows: value and label.
     actions: Vec<(&'static str, &'static str)>,
     rows: Vec<KeyRow>,
+    /// What all keys of the filter used together.
+    sums: Option<String>,
     pager: Pager,
 }
 
@@ -129,6 +132,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         Err(error) => return Err(error.into()),
     };
     let now = request.state.gateway.now();
+    let sums = sums::of(&request, &filter, &found).await?;
     let rows: Vec<KeyRow> = found.items.iter().map(|key| KeyRow::of(t, key, now)).collect();
     let template = KeysPage {
         layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables).with(Script::Choose),
@@ -143,6 +147,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             next: found.next.map(|next| request.url(&format!("/keys?{}", filter.address(&[("after", &next)])))),
         },
         rows,
+        sums,
         states: filter.states(t),
         sorts: filter.sorts(t),
         filter,

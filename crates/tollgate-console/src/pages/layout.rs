@@ -3,7 +3,7 @@
 use tollgate_store::AdminScope;
 
 use super::{
-    assets,
+    assets, format,
     locale::{Language, Locale},
     preferences::Theme,
     request::PageRequest,
@@ -95,6 +95,8 @@ pub(crate) struct NavEntry {
     /// The letter after `g` that goes there.
     pub(crate) letter: &'static str,
     pub(crate) is_current: bool,
+    /// How many things wait there, and the same in words.
+    pub(crate) count: Option<(String, String)>,
     /// Whether visitors see it, too.
     pub(crate) is_public: bool,
 }
@@ -227,6 +229,10 @@ impl Layout {
                 label: label(t, path),
                 letter,
                 is_current: is_current(path),
+                count: request
+                    .open_alerts
+                    .filter(|open| *path == "/alerts" && *open > 0)
+                    .map(|open| (format::integer(open), t.say_count("nav.open_alert", "nav.open_alerts", open))),
                 is_public: *seen_by == SeenBy::Anyone,
             };
             seen.map(entry).collect::<Vec<_>>()

@@ -140,6 +140,7 @@ operations! {
     SIGN_OUT = "sign_out";
     START_JOB = "start_job";
     SUM_ATTEMPTS = "sum_attempts";
+    SUM_KEYS = "sum_keys";
     SUM_USAGE = "sum_usage";
     TEST_DESTINATION = "test_destination";
     UNSET_SETTING = "unset_setting";

@@ -36,6 +36,8 @@ pub(crate) struct PageRequest {
     pub(crate) signed_in: Option<SignedIn>,
     pub(crate) preferences: Preferences,
     pub(crate) appearance: Appearance,
+    /// Alerts that are not over, for the navigation of operators; `None`: not known.
+    pub(crate) open_alerts: Option<u64>,
 }
 
 impl PageRequest {

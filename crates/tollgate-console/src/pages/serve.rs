@@ -8,6 +8,7 @@ use axum::{
     extract::{FromRequestParts as _, RawPathParams},
 };
 use http::{HeaderMap, Request, Response, header, request::Parts};
+use serde::Deserialize;
 use tokio::time::timeout;
 use tollgate_store::AdminScope;
 use url::form_urlencoded::byte_serialize;
@@ -15,23 +16,27 @@ use url::form_urlencoded::byte_serialize;
 use super::{
     form::{self, FormData},
     locale::Language,
+    operations,
     preferences::{self, Preferences},
     problem,
     reply::{PageFailure, PageReply},
-    request::PageRequest,
+    request::{ApiPage, PageRequest},
     route::{PageRoute, SeenBy},
     undo,
 };
 use crate::{
     api::route::{Method, may_exist},
     api_error::ApiError,
-    auth, dispatch,
+    auth,
+    dispatch::{self, ApiCall},
     principal::Principal,
     state::{ConsoleState, RequestMeta},
 };
 
 /// Longest time until a page is answered.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time that a page waits for the count of open alerts.
+const OPEN_ALERTS_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) async fn serve(state: Arc<ConsoleState>, route: &'static PageRoute, request: Request<Body>) -> Response<Body> {
     if is_of_program(request.headers()) {
@@ -123,6 +128,7 @@ async fn page_request(state: &Arc<ConsoleState>, meta: RequestMeta, parts: &mut 
         signed_in,
         preferences,
         appearance,
+        open_alerts: None,
     };
     (page, session)
 }
@@ -158,7 +164,26 @@ async fn answer(
             page.form = form;
         }
     }
+    let open = open_alerts(page).await;
+    if let Some(page) = Arc::get_mut(page) {
+        page.open_alerts = open;
+    }
     (route.handler)(Arc::clone(page)).await
+}
+
+/// Alerts that are not over, for the navigation of operators. They share the count for some seconds; without an answer in a moment the
+/// page is shown without it.
+async fn open_alerts(page: &PageRequest) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Rule {
+        open: u64,
+    }
+    if !page.is_operator() || page.wants_part() || !super::takes_html(&page.headers) {
+        return None;
+    }
+    let rules = page.read_kept::<ApiPage<Rule>>(operations::LIST_ALERT_RULES, ApiCall::default());
+    let found = timeout(OPEN_ALERTS_TIMEOUT, rules).await.ok()?.ok()?;
+    Some(found.items.iter().map(|rule| rule.open).fold(0, u64::saturating_add))
 }
 
 async fn read_form(parts: &Parts, body: Body, max_bytes: usize) -> Result<FormData, ApiError> {

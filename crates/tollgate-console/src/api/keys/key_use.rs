@@ -39,6 +39,32 @@ pub(super) const LAST_USED_AT: FieldShape =
 pub(super) const LAST_ADDRESS: FieldShape =
     read("last_address", TEXT, "Where it came from; null: not known.").or_null().with(Access::ShownOnce);
 
+/// The use of several keys together.
+pub(super) static SUMMARY: Object = Object::of(
+    "KeysUse",
+    &[
+        read("keys", COUNT, "How many keys are selected."),
+        read("month", Kind::Object(&USE), "Their use in this UTC month."),
+        read("today", Kind::Object(&USE), "The same of this UTC day."),
+    ],
+);
+
+/// Keys whose sums are read by name; with more, those of all keys are read.
+const NAMED_KEYS: usize = 1_000;
+
+/// The use of these keys together.
+pub(super) async fn summary(context: &RequestContext, member: Option<MemberId>, keys: Vec<KeyId>) -> Result<Value, ApiError> {
+    let named = (keys.len() <= NAMED_KEYS).then(|| keys.clone());
+    let month = KeyUse::of_month(context, member, named.clone()).await?;
+    let today = KeyUse::since(context, member, named, begin_of_day(context)).await?;
+    let (month, today) = (month.of_all(&keys), today.of_all(&keys));
+    Ok(json!({"keys": keys.len(), "month": month, "today": today}))
+}
+
+fn begin_of_day(context: &RequestContext) -> Timestamp {
+    Timestamp(context.now().0.div_euclid(DAY_US) * DAY_US)
+}
+
 /// The keys of ids.
 pub(in crate::api) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<KeyId> {
     ids.filter_map(KeyId::parse).collect()
@@ -98,6 +124,15 @@ impl KeyUse {
         (used.sale, used.requests)
     }
 
+    /// Of these keys together.
+    fn of_all(&self, keys: &[KeyId]) -> Value {
+        let used = keys.iter().filter_map(|key| self.0.get(key));
+        let (requests, sale) = used.fold((0_u64, NanoUsd(0)), |(requests, sale), used| {
+            (requests.saturating_add(used.requests), NanoUsd(sale.0.saturating_add(used.sale.0)))
+        });
+        json!({"requests": requests, "sale": sale.to_usd_string()})
+    }
+
     /// As the fields [`MONTH`] and [`TODAY`] have it.
     fn shown(&self, key: &str) -> Value {
         let (spent, requests) = self.of(key);
@@ -125,8 +160,7 @@ impl ShownUse {
             Some(month) => month,
             None => KeyUse::of_month(context, member, Some(keys.clone())).await?,
         };
-        let today = Timestamp(context.now().0.div_euclid(DAY_US) * DAY_US);
-        let today = KeyUse::since(context, member, Some(keys.clone()), today).await?;
+        let today = KeyUse::since(context, member, Some(keys.clone()), begin_of_day(context)).await?;
         let last = context.with_query_timeout(context.state.store.usage.last_use(keys)).await?;
         Ok(Self { month, today, last: last.into_iter().collect() })
     }

@@ -16,14 +16,14 @@ use tollgate_store::{
 use super::{
     STATES, Standing,
     key_use::{self, KeyUse, ShownUse},
-    member_of, show, wants_use, with_use,
+    member_of, row_filter, show, wants_use, with_use,
 };
 use crate::{
     api::{
         request_context::{InputFields, RequestContext},
         row_names::{names_by_id, rows_by_id},
         rows,
-        schema::{NAME, both},
+        schema::{NAME, both, join},
     },
     api_error::ApiError,
     response::ApiResponse,
@@ -33,18 +33,23 @@ use crate::{
 /// Maximum number of keys that are searched.
 const MAX_KEYS: u32 = 20_000;
 
-pub(super) const PARAMETERS: [FieldShape; 6] = [
+/// Conditions on keys.
+pub(super) const SELECTION: [FieldShape; 5] = [
     both("search", NAME, "With this in the name or in the member's name, or at the key's end."),
     both("group", NAME, "Of this group, by name."),
     both("state", Kind::Word(&STATES), "In this state."),
     both("expires_within_days", Kind::Integer { min: 1, max: 3_650 }, "Which end within so many days."),
     both("unused_days", Kind::Integer { min: 1, max: 365 }, "Without a request in so many days, and made before."),
-    both(
+];
+
+pub(super) const PARAMETERS: [FieldShape; 6] = join(&[
+    &SELECTION,
+    &[both(
         "sort",
         Kind::Word(&["created", "name", "expires", "spent", "requests", "last_used"]),
         "Order: oldest first (default), by name, the next to end first, the most used of this UTC month first, or the last used first.",
-    ),
-];
+    )],
+]);
 
 /// Whether a request filters or sorts keys, rather than listing them in the order of creation.
 pub(super) fn is_asked(query: &InputFields) -> bool {
@@ -74,20 +79,8 @@ impl Found {
 pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> Result<ApiResponse, ApiError> {
     let after = filter.after.take();
     let member = member_of(&filter);
-    let query = &context.query;
-    let unused_since = query.whole("unused_days").map(|days| context.now().plus_ms(-days * DAY_MS));
-    let sort = query.text("sort").unwrap_or("created");
-    let mut keys = candidates(context, filter, sort).await?;
-    if let Some(search) = query.text("search") {
-        let members = members(context, &keys).await?;
-        let part = search.to_lowercase();
-        keys.retain(|key| is_named(&key.entry, members.get(&key.entry.member), search, &part));
-    }
-    if let Some(since) = unused_since {
-        keys.retain(|key| key.entry.created_at < since);
-        let unused = key_use::unused(context, member, since, keys.iter().filter_map(Found::id).collect()).await?;
-        keys.retain(|key| key.id().is_some_and(|id| unused.contains(&id)));
-    }
+    let sort = context.query.text("sort").unwrap_or("created");
+    let mut keys = selected(context, filter, sort).await?;
     let mut month = None;
     if matches!(sort, "spent" | "requests") {
         let used = KeyUse::of_month(context, member, None).await?;
@@ -117,6 +110,32 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     };
     let show = |(row, spec): &(&StoredRow, KeySpec)| with_use(show(row, spec, &standing), row, used.as_ref());
     Ok(rows::page(specs, context.limit(), |(row, _)| row.id.clone(), show))
+}
+
+/// The keys that meet all conditions of a request, in the order of creation.
+async fn selected(context: &RequestContext, filter: RowFilter, sort: &str) -> Result<Vec<Found>, ApiError> {
+    let (query, member) = (&context.query, member_of(&filter));
+    let unused_since = query.whole("unused_days").map(|days| context.now().plus_ms(-days * DAY_MS));
+    let mut keys = candidates(context, filter, sort).await?;
+    if let Some(search) = query.text("search") {
+        let members = members(context, &keys).await?;
+        let part = search.to_lowercase();
+        keys.retain(|key| is_named(&key.entry, members.get(&key.entry.member), search, &part));
+    }
+    if let Some(since) = unused_since {
+        keys.retain(|key| key.entry.created_at < since);
+        let unused = key_use::unused(context, member, since, keys.iter().filter_map(Found::id).collect()).await?;
+        keys.retain(|key| key.id().is_some_and(|id| unused.contains(&id)));
+    }
+    Ok(keys)
+}
+
+/// The use of all keys that the query selects.
+pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let filter = row_filter(&context).await?;
+    let member = member_of(&filter);
+    let keys: Vec<KeyId> = selected(&context, filter, "created").await?.iter().filter_map(Found::id).collect();
+    key_use::summary(&context, member, keys).await.map(ApiResponse::ok)
 }
 
 /// The keys to search, with their expiry if it is needed. Whole rows are read only if a condition or the order needs them.

@@ -31,7 +31,7 @@ const MAX_OVERLAP_S: i64 = 30 * 86_400;
 /// Maximum number of keys that a member may have when it makes another one.
 pub(super) const MAX_OWN_KEYS: u32 = 100;
 /// The group of keys without groups whose members have no default group.
-pub(super) const DEFAULT_GROUP: &str = "default";
+pub(crate) const DEFAULT_GROUP: &str = "default";
 
 static ROTATION: Object = Object::of(
     "KeyRotation",

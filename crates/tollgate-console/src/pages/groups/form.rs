@@ -1,5 +1,6 @@
 //! The form of a group.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::view::GroupObject;
@@ -99,7 +100,32 @@ pub(super) fn values(group: &GroupObject) -> FormData {
     FormData::of_pairs(pairs)
 }
 
-pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>, channels: &[String]) -> Vec<ControlSection> {
+/// A channel that a group can have.
+#[derive(Debug, Deserialize)]
+pub(super) struct OfferableChannel {
+    name: String,
+    tags: Vec<String>,
+}
+
+/// The field with the tags whose channels are chosen when the form is sent.
+pub(super) const TAGS: &str = "channel_tags";
+
+/// The form with the channels of the chosen tags among its channels.
+pub(super) fn with_tagged(form: &FormData, channels: &[OfferableChannel]) -> FormData {
+    let is_tagged = |channel: &&OfferableChannel| form.all(TAGS).any(|wanted| channel.tags.iter().any(|tag| tag == wanted));
+    let known: Vec<&str> = form.all("channels").flat_map(|sent| sent.split(['\n', '\r'])).map(str::trim).collect();
+    let added = channels.iter().filter(is_tagged).filter(|channel| !known.contains(&channel.name.as_str()));
+    let added = added.map(|channel| ("channels".to_owned(), channel.name.clone()));
+    let kept = form.pairs().filter(|(name, _)| *name != TAGS).map(|(name, value)| (name.to_owned(), value.to_owned()));
+    FormData::of_pairs(kept.chain(added).collect())
+}
+
+pub(super) fn sections(
+    t: Locale,
+    state: &FormState,
+    group: Option<&GroupObject>,
+    channels: &[OfferableChannel],
+) -> Vec<ControlSection> {
     let mut basics = Vec::new();
     if group.is_none() {
         basics.push(state.text("name", t.say("keys.name")).hint(t.say("groups.name_hint")).max(100).required().focus());
@@ -118,15 +144,25 @@ pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>
     sections
 }
 
-fn offered(t: Locale, state: &FormState, channels: &[String]) -> ControlSection {
+fn offered(t: Locale, state: &FormState, channels: &[OfferableChannel]) -> ControlSection {
     let of_group = if channels.len() <= MAX_CHECKS {
-        state.checks("channels", t.say("groups.channels"), channels.iter().map(|name| (name.as_str(), name.as_str())))
+        let names = channels.iter().map(|channel| (channel.name.as_str(), channel.name.as_str()));
+        state.checks("channels", t.say("groups.channels"), names)
     } else {
         let typed = FormState::of(FormData::of(&[("channels", &state.all("channels").collect::<Vec<_>>().join("\n"))]));
         typed.area("channels", t.say("groups.channels"), 4)
     };
     let models = state.area("models", t.say("groups.models"), 4).hint(t.say("groups.models_hint"));
-    ControlSection::new(t.say("groups.offered"), vec![of_group, models])
+    let mut tags: Vec<&str> = channels.iter().flat_map(|channel| &channel.tags).map(String::as_str).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    // Most gateways have no tags.
+    let of_tags = (!tags.is_empty()).then(|| {
+        let tags = tags.into_iter().map(|tag| (tag, tag));
+        state.checks(TAGS, t.say("groups.channel_tags"), tags).hint(t.say("groups.channel_tags_hint"))
+    });
+    let controls = std::iter::once(of_group).chain(of_tags).chain([models]);
+    ControlSection::new(t.say("groups.offered"), controls.collect())
 }
 
 fn prices(t: Locale, state: &FormState) -> ControlSection {
@@ -275,6 +311,24 @@ mod tests {
             "never_below_cost": false, "trace": true, "log_contents": false, "self_service": false,
         });
         assert_eq!(Value::Object(body(&form)), expected);
+    }
+
+    #[test]
+    fn channels_with_a_chosen_tag_are_added_once() {
+        let channels: Vec<OfferableChannel> = serde_json::from_value(json!([
+            {"name": "a", "tags": ["eu"]}, {"name": "b", "tags": ["eu", "us"]}, {"name": "c", "tags": ["us"]}, {"name": "d", "tags": []},
+        ]))
+        .unwrap();
+        let chosen = |form: &str| {
+            let form = with_tagged(&FormData::parse(form.as_bytes()), &channels);
+            assert!(!form.has(TAGS));
+            form.all("channels").map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen("channels=a&channels=d&channel_tags=eu"), ["a", "d", "b"]);
+        assert_eq!(chosen("channels=a%0D%0Ad&channel_tags=us"), ["a\r\nd", "b", "c"], "typed names stay");
+        assert!(chosen("channel_tags=nowhere").is_empty());
+        let sections = |channels: &[OfferableChannel]| offered(Locale::EN, &FormState::default(), channels).controls.len();
+        assert_eq!((sections(&channels), sections(&channels[3..])), (3, 2), "without tags there is nothing to choose");
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub(super) struct GroupRow {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) description: Option<String>,
+    /// Whether new members have it by default.
+    pub(super) is_default: bool,
     pub(super) is_public: bool,
     /// Members who were granted it; `None`: not known.
     pub(super) members: Option<String>,
@@ -146,11 +148,12 @@ fn exceptions(t: Locale, group: &GroupObject) -> Option<String> {
 }
 
 impl GroupRow {
-    pub(super) fn of(t: Locale, group: &GroupObject, spent: Option<&GroupSpent>) -> Self {
+    pub(super) fn of(t: Locale, group: &GroupObject, spent: Option<&GroupSpent>, is_default: bool) -> Self {
         let sale = spent.map_or("0", |spent| spent.sale.as_str());
         let count = |names: &[String]| format::integer(u64::try_from(names.len()).unwrap_or(u64::MAX));
         let has_all_models = group.models.iter().all(|pattern| pattern == "*");
         Self {
+            is_default,
             id: group.id.clone(),
             name: group.name.clone(),
             description: group.description.clone(),

@@ -77,6 +77,9 @@ fn around(admin: &Admin) {
     let answer = admin.gateway.chat(&support::chat("echo"));
     let record = at(&format!("usage/{}", answer.header("x-request-id").unwrap()));
     within_a_second("it is booked", || admin.call("GET", &record, None).status == 200);
+    admin.get(&format!("{record}/translation"));
+    admin.get(&at("keys/summary?search=first"));
+    admin.get(&at("storage"));
     ok(&admin.call("GET", &at("usage/export"), None));
     around_contents(admin);
     around_jobs(admin);

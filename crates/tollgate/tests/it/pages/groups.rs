@@ -177,3 +177,37 @@ fn price_limit_that_leaves_no_account_must_be_confirmed() {
     assert_eq!(location(&op.post(&admin.gateway, &path, &confirmed)), path);
     assert_eq!(admin.get("/admin/v1/groups/default")["price_limit"]["max_input"], "0.10");
 }
+
+#[test]
+fn group_of_new_members_has_a_badge_and_takes_all_channels_with_a_tag() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    for (name, tags) in [("eu-1", json!(["eu"])), ("eu-2", json!(["eu"])), ("us-1", json!(["us"]))] {
+        let channel = json!({"name": name, "provider": "compatible", "base_url": "https://a.example/v1", "tags": tags});
+        admin.post("/admin/v1/channels", &channel);
+    }
+    admin.post("/admin/v1/groups", &json!({"name": "guests"}));
+    // In the list, the badge is in the row of the group.
+    let default_of = |page: &str| {
+        let (before, _) = page.split_once("Default for new members").unwrap_or_else(|| panic!("{page}"));
+        before.rsplit("/groups/").next().unwrap().split(['>', '<']).nth(1).unwrap().to_owned()
+    };
+    assert_eq!(default_of(&op.page(&admin.gateway, "/groups")), "default");
+    for (setting, value) in [("access.registration", "open"), ("access.registration_group", "guests")] {
+        crate::admin::ok(&admin.call("PUT", &format!("/admin/v1/settings/{setting}"), Some(&json!({"value": value}))));
+    }
+    wait_for("the settings are in force", Duration::from_secs(30), || default_of(&op.page(&admin.gateway, "/groups")) == "guests");
+
+    let page = op.page(&admin.gateway, "/groups/new");
+    assert!(page.contains("name=\"channel_tags\" value=\"eu\""), "{page}");
+    let fields = with(&[("name", "europe"), ("channels", "us-1"), ("channel_tags", "eu")]);
+    let preview = op.post(&admin.gateway, "/groups/new/offers", &fields).text();
+    for name in ["eu-1", "eu-2", "us-1"] {
+        assert!(preview.contains(&format!("name=\"channels\" value=\"{name}\" checked")), "{name}: {preview}");
+    }
+    location(&op.post(&admin.gateway, "/groups/new", &fields));
+    let mut channels: Vec<String> = serde_json::from_value(admin.get("/admin/v1/groups/europe")["channels"].clone()).unwrap();
+    channels.sort();
+    assert_eq!(channels, ["eu-1", "eu-2", "us-1"]);
+}
