@@ -15,7 +15,10 @@ async function load(part) {
 
 function replace([part, fresh] = []) {
   if (!fresh) return;
+  // Tables stay where they were scrolled to.
+  const tables = [...part.querySelectorAll(".tw")].map(({ scrollLeft, scrollTop }) => [scrollLeft, scrollTop]);
   part.replaceWith(fresh);
+  for (const [at, table] of fresh.querySelectorAll(".tw").entries()) table.scrollTo(...(tables[at] ?? [0, 0]));
   document.dispatchEvent(new CustomEvent("rows:new"));
 }
 
