@@ -15,7 +15,7 @@ use crate::{api_error::ApiError, usage_format::escape_formula};
 const MEDIA_TYPE: &str = "text/csv; charset=utf-8";
 
 /// A row of a file.
-pub(crate) type Line = Vec<String>;
+pub(crate) type CsvLine = Vec<String>;
 
 /// A list of the admin API as a file.
 pub(crate) trait CsvList: Send + Sync + 'static {
@@ -23,7 +23,7 @@ pub(crate) trait CsvList: Send + Sync + 'static {
     const HEAD: &'static [&'static str];
 
     /// A page of lines.
-    fn page(&self, request: &PageRequest, after: Option<&str>) -> impl Future<Output = Result<ApiPage<Line>, ApiError>> + Send;
+    fn page(&self, request: &PageRequest, after: Option<&str>) -> impl Future<Output = Result<ApiPage<CsvLine>, ApiError>> + Send;
 }
 
 /// Answers with a list as a file.
@@ -42,11 +42,11 @@ pub(crate) async fn answer<L: CsvList>(request: Arc<PageRequest>, list: L) -> Re
 }
 
 /// A list that was read as a whole, as a file.
-pub(crate) fn whole(name: &str, head: &'static [&'static str], lines: &[Line]) -> PageReply {
+pub(crate) fn whole(name: &str, head: &'static [&'static str], lines: &[CsvLine]) -> PageReply {
     PageReply::streamed_file(name, MEDIA_TYPE, Body::from(written(Some(head), lines)))
 }
 
-fn written(head: Option<&[&str]>, lines: &[Line]) -> Vec<u8> {
+fn written(head: Option<&[&str]>, lines: &[CsvLine]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     // Writing to memory does not fail.
     if let Some(head) = head {

@@ -257,8 +257,7 @@ fn translation_shows_what_the_upstream_was_sent_to_admins_and_operators_own_requ
         "serves": [{"model": "gem-model", "upstream": "g-1"}],
     });
     admin.post("/admin/v1/channels", &channel);
-    admin
-        .post("/admin/v1/groups", &json!({"name": "team", "channels": ["gem"], "translation": "lenient", "log_contents": true}));
+    admin.post("/admin/v1/groups", &json!({"name": "team", "channels": ["gem"], "translation": "lenient", "log_contents": true}));
     native.set_default(ScriptedResponse::native("hello there"));
     let made = admin.post("/admin/v1/keys", &json!({"name": "ci", "groups": ["team"]}));
     let key = made["key"].as_str().unwrap();

@@ -7,7 +7,7 @@ use crate::{
     api_error::ApiError,
     pages::{
         alert_text,
-        csv_file::{self, CsvList, Line, optional, text},
+        csv_file::{self, CsvLine, CsvList, optional, text},
         form::FormData,
         locale::Locale,
         operations,
@@ -33,7 +33,7 @@ impl CsvList for AlertList {
     const HEAD: &'static [&'static str] =
         &["rule", "state", "raised_at", "ended_at", "subject", "text", "node", "messages_sent", "messages_failed"];
 
-    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<Line>, ApiError> {
+    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<CsvLine>, ApiError> {
         let mut query: Vec<(&str, &str)> = self.0.pairs().collect();
         query.push(("limit", PAGE));
         query.extend(after.map(|after| ("after", after)));
@@ -42,7 +42,7 @@ impl CsvList for AlertList {
     }
 }
 
-fn line(t: Locale, alert: &AlertObject) -> Line {
+fn line(t: Locale, alert: &AlertObject) -> CsvLine {
     let messages = |state: &str| alert.messages.iter().filter(|message| message.state == state).count().to_string();
     vec![
         alert.rule.clone(),

@@ -8,7 +8,7 @@ use super::{
     state::{ChannelState, states},
 };
 use crate::pages::{
-    csv_file::{Line, number, text, texts, whole},
+    csv_file::{CsvLine, number, text, texts, whole},
     money,
     reply::{PageFailure, PageReply},
     request::PageRequest,
@@ -40,11 +40,11 @@ pub(super) async fn csv(request: Arc<PageRequest>) -> Result<PageReply, PageFail
     let query = &request.query;
     let (mut states, sources) = tokio::try_join!(states(&request), sources(&request))?;
     select(&ChannelFilter::of(query), query.value("sort"), &mut states, &sources);
-    let lines: Vec<Line> = states.iter().map(|state| line(state, &sources)).collect();
+    let lines: Vec<CsvLine> = states.iter().map(|state| line(state, &sources)).collect();
     Ok(whole("channels.csv", HEAD, &lines))
 }
 
-fn line(state: &ChannelState, sources: &Sources) -> Line {
+fn line(state: &ChannelState, sources: &Sources) -> CsvLine {
     let (hour, day) = (sources.hour.get(&state.name), sources.day.get(&state.name));
     let attempts = sources.attempts.get(&state.name).copied().unwrap_or_default();
     let (sale, cost) = day.map_or((0, 0), |day| (day.sale_nano(), day.cost_nano()));

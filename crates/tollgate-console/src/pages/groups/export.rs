@@ -9,7 +9,7 @@ use super::{
 use crate::{
     api_error::ApiError,
     pages::{
-        csv_file::{self, CsvList, Line, number, text, texts},
+        csv_file::{self, CsvLine, CsvList, number, text, texts},
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest},
     },
@@ -47,7 +47,7 @@ impl CsvList for GroupList {
         "created_at",
     ];
 
-    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<Line>, ApiError> {
+    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<CsvLine>, ApiError> {
         let mut query = vec![("limit", PAGE)];
         query.extend(after.map(|after| ("after", after)));
         let found = found(request, query).await?;
@@ -56,7 +56,7 @@ impl CsvList for GroupList {
     }
 }
 
-fn line(group: &GroupObject, spent: &HashMap<String, GroupSpent>) -> Line {
+fn line(group: &GroupObject, spent: &HashMap<String, GroupSpent>) -> CsvLine {
     let spent = spent.get(&group.name);
     let limit = |limit: u64| number(Some(limit).filter(|limit| *limit > 0));
     vec![

@@ -6,7 +6,7 @@ use super::{PageRequest, filter::KeyFilter, found, view::KeyObject};
 use crate::{
     api_error::ApiError,
     pages::{
-        csv_file::{self, CsvList, Line, optional, text, texts},
+        csv_file::{self, CsvLine, CsvList, optional, text, texts},
         reply::{PageFailure, PageReply},
         request::ApiPage,
     },
@@ -43,7 +43,7 @@ impl CsvList for KeyList {
         "created_at",
     ];
 
-    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<Line>, ApiError> {
+    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<CsvLine>, ApiError> {
         let mut pairs = self.0.pairs();
         pairs.push(("limit", PAGE));
         pairs.extend(after.map(|after| ("after", after)));
@@ -52,7 +52,7 @@ impl CsvList for KeyList {
     }
 }
 
-fn line(key: &KeyObject) -> Line {
+fn line(key: &KeyObject) -> CsvLine {
     let used = |used: Option<&super::view::PeriodUse>| {
         used.map_or_else(Default::default, |used| (used.requests.to_string(), used.sale.clone()))
     };

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api_error::ApiError,
     pages::{
-        csv_file::{self, CsvList, Line, number, optional, text, texts},
+        csv_file::{self, CsvLine, CsvList, number, optional, text, texts},
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest},
     },
@@ -47,7 +47,7 @@ impl CsvList for MemberList {
         "created_at",
     ];
 
-    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<Line>, ApiError> {
+    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<CsvLine>, ApiError> {
         let mut pairs = self.0.pairs();
         pairs.push(("limit", PAGE));
         pairs.extend(after.map(|after| ("after", after)));
@@ -59,7 +59,7 @@ impl CsvList for MemberList {
     }
 }
 
-fn line(member: &MemberObject, spent: &HashMap<String, MemberSpent>, balances: &HashMap<String, String>) -> Line {
+fn line(member: &MemberObject, spent: &HashMap<String, MemberSpent>, balances: &HashMap<String, String>) -> CsvLine {
     let spent = spent.get(&member.id);
     vec![
         member.id.clone(),

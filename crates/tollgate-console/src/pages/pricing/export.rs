@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api_error::ApiError,
     pages::{
-        csv_file::{self, CsvList, Line, optional, text},
+        csv_file::{self, CsvLine, CsvList, optional, text},
         operations, price_text,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get},
@@ -50,7 +50,7 @@ impl CsvList for PriceList {
         "below_cost",
     ];
 
-    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<Line>, ApiError> {
+    async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<CsvLine>, ApiError> {
         let mut query = filter(&request.query);
         query.push(("limit", PAGE));
         query.extend(after.map(|after| ("after", after)));
@@ -61,12 +61,12 @@ impl CsvList for PriceList {
 }
 
 /// A line for each channel; one without a channel if none serves the model.
-fn lines(prices: &PricesObject, now: &str) -> Vec<Line> {
+fn lines(prices: &PricesObject, now: &str) -> Vec<CsvLine> {
     let sale = price_text::in_force(&prices.price, now).map(|price| price_text::times(price, &prices.sale_multiplier));
     let mut model = vec![text(&prices.model), prices.sale_multiplier.clone()];
     model.extend(figures(sale.as_ref()));
     model.extend([text(prices.source.as_deref().unwrap_or_default()), optional(prices.imported_at.as_ref())]);
-    let served = |cost: Option<&CostObject>| -> Line { model.iter().cloned().chain(cost_cells(cost, now)).collect() };
+    let served = |cost: Option<&CostObject>| -> CsvLine { model.iter().cloned().chain(cost_cells(cost, now)).collect() };
     if prices.served_by.is_empty() {
         return vec![served(None)];
     }

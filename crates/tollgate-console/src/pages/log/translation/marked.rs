@@ -25,7 +25,7 @@ pub(super) fn marked_lines(text: &str, marks: &[LineMark]) -> Vec<BodyLine> {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => {
             let mut writer = Writer { marks, lines: Vec::new() };
-            writer.write(&value, Place { path: String::new(), lead: String::new(), depth: 0, mark: None, end: "" });
+            writer.write(&value, Position { path: String::new(), lead: String::new(), depth: 0, mark: None, end: "" });
             writer.lines
         }
         Err(_) => text.trim_end().lines().map(|line| BodyLine { text: line.to_owned(), tone: "", sign: ' ' }).collect(),
@@ -38,7 +38,7 @@ struct Writer<'a> {
 }
 
 /// Where a value stands.
-struct Place<'a> {
+struct Position<'a> {
     path: String,
     /// The name before it.
     lead: String,
@@ -55,11 +55,11 @@ impl<'a> Writer<'a> {
         self.lines.push(BodyLine { text: format!("{}{text}", "  ".repeat(depth)), tone, sign });
     }
 
-    fn write(&mut self, value: &Value, place: Place<'a>) {
-        let own = self.marks.iter().find(|mark| mark.path == place.path && !place.path.is_empty());
-        let mark = place.mark.or(own);
-        let Place { path, lead, depth, end, .. } = place;
-        let inside = |path: String, lead: String, is_last: bool| Place {
+    fn write(&mut self, value: &Value, position: Position<'a>) {
+        let own = self.marks.iter().find(|mark| mark.path == position.path && !position.path.is_empty());
+        let mark = position.mark.or(own);
+        let Position { path, lead, depth, end, .. } = position;
+        let inside = |path: String, lead: String, is_last: bool| Position {
             path,
             lead,
             depth: depth + 1,
