@@ -279,8 +279,29 @@ test("new records appear while the log is followed", async () => {
   await page.getByRole("link", { name: "1 h", exact: true }).click();
   await page.waitForURL("**range=1h**follow=1");
   await page.getByRole("button", { name: "Live" }).click();
-  await page.getByRole("button", { name: "Follow" }).waitFor();
+  await page.getByRole("button", { name: "Paused" }).waitFor();
   assert.ok(!page.url().includes("follow"), page.url());
+  // While it is paused, new records are counted; the list changes once they are asked for.
+  const shown = await page.locator("[data-record]").count();
+  await sendRequests(key);
+  await page.getByRole("button", { name: "4 new" }).waitFor();
+  assert.equal(await page.locator("[data-record]").count(), shown);
+  await checkPage(page, faults, "log, paused");
+  await screenshot(page, "log-paused.light");
+  await page.getByRole("button", { name: "4 new" }).click();
+  await page.waitForFunction((count) => document.querySelectorAll("[data-record]").length === count + 4, shown);
+  assert.equal(await page.locator("[data-new]").isVisible(), false);
+  // The same while the list is scrolled down, until it is at its top again.
+  await page.getByRole("button", { name: "Paused" }).click();
+  await page.getByRole("button", { name: "Live" }).waitFor();
+  await page.setViewportSize({ width: 1440, height: 500 });
+  await page.evaluate(() => scrollTo(0, 300));
+  await sendRequests(key);
+  await page.getByRole("button", { name: "4 new" }).waitFor();
+  assert.equal(await page.locator("[data-record]").count(), shown + 4);
+  await screenshot(page, "log-scrolled.light");
+  await page.evaluate(() => scrollTo(0, 0));
+  await page.waitForFunction((count) => document.querySelectorAll("[data-record]").length === count + 8, shown);
   await checkPage(page, faults, "log, followed");
   await context.close();
 });

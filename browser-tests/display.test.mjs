@@ -152,7 +152,11 @@ test("times are in the zone of the profile", async () => {
     const plain = (text) => text.replace(/\s/g, " ");
     const check = async (timeZone) => {
       const format = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short", timeZone });
-      assert.equal(plain(await time.textContent()), plain(format.format(new Date(await time.getAttribute("datetime")))));
+      const at = new Date(await time.getAttribute("datetime"));
+      assert.equal(plain(await time.textContent()), plain(format.format(at)));
+      const named = new Intl.DateTimeFormat("en-GB", { timeZone, timeZoneName: "short" }).formatToParts(at);
+      const title = await time.getAttribute("title");
+      assert.ok(title.includes(named.find(({ type }) => type === "timeZoneName").value) && title.endsWith("UTC"), title);
     };
     await check("America/New_York");
     await page.getByLabel("Time zone").fill("Asia/Shanghai");

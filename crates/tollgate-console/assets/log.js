@@ -158,20 +158,44 @@ document.addEventListener("pointerup", (event) => {
   location.assign(chosen);
 });
 
-// A view keeps the present filter, which htmx changes without loading the page.
+// A view and the search for an id keep the present filter, which htmx changes without loading the page.
 document.addEventListener("submit", (event) => {
   const query = event.target.querySelector("[data-query]");
   if (query) query.value = location.search;
 });
 
-// New records are loaded with the list, at most once a second. The stream says only that there are some.
+// New records are loaded with the list, at most once a second. The stream says only that there are some. While the list is paused, is
+// scrolled down, or shows older records, they are counted instead, so that nothing moves below the reader's eyes.
+const SCROLLED_PX = 200;
+const MOST_COUNTED = 999;
 const button = document.querySelector("[data-follow]");
+const news = document.querySelector("[data-new]");
 let stream;
+let isPaused = false;
 let waiting;
+let unseen = 0;
 
-function say(text, pressed) {
+const isOlder = () => new URLSearchParams(location.search).has("after");
+const isHeld = () => isPaused || isOlder() || scrollY > SCROLLED_PX;
+
+// The dot is full while the list is live.
+function say(text, dot) {
   button.firstElementChild.textContent = text;
-  button.setAttribute("aria-pressed", String(pressed));
+  button.firstElementChild.className = dot;
+  button.setAttribute("aria-pressed", String(dot === "live"));
+}
+
+function sayState() {
+  if (!stream) say(button.dataset.liveOff, "");
+  else if (isPaused) say(button.dataset.livePaused, "live paused");
+  else say(button.dataset.liveOn, "live");
+}
+
+function count(number) {
+  unseen = number;
+  news.hidden = unseen === 0;
+  const shown = unseen > MOST_COUNTED ? `${MOST_COUNTED}+` : unseen;
+  news.textContent = unseen === 1 ? news.dataset.new : news.dataset.newSeveral.replace("{count}", shown);
 }
 
 async function reload() {
@@ -184,25 +208,33 @@ async function reload() {
   if (!rows) return;
   document.getElementById("rows").replaceWith(rows);
   window.htmx?.process(rows);
+  if (!isOlder()) count(0);
   document.dispatchEvent(new CustomEvent("rows:new"));
+}
+
+function take() {
+  if (isHeld()) count(unseen + 1);
+  else waiting ??= setTimeout(reload, 1000);
 }
 
 // Records missed while the connection was lost are loaded with the list.
 function follow() {
   stream = listen(document.getElementById("rows").dataset.live, {
     opened: (wasLost) => {
-      say(button.dataset.liveOn, true);
-      if (wasLost) waiting ??= setTimeout(reload, 0);
+      sayState();
+      if (wasLost && !isHeld()) waiting ??= setTimeout(reload, 0);
     },
-    lost: () => say(button.dataset.liveLost, true),
-    heard: { record: () => { waiting ??= setTimeout(reload, 1000); } },
+    lost: () => say(button.dataset.liveLost, "live paused"),
+    heard: { record: take },
   });
-  say(button.dataset.liveOn, true);
+  sayState();
 }
 
-// Another filter has another stream.
+// Another filter has another stream, and its list has every record.
 document.addEventListener("htmx:after:swap", () => {
-  if (!stream || stream.address === document.getElementById("rows").dataset.live) return;
+  if (!stream) return;
+  if (!isOlder()) count(0);
+  if (stream.address === document.getElementById("rows").dataset.live) return;
   stream.close();
   follow();
 });
@@ -210,22 +242,28 @@ document.addEventListener("htmx:after:swap", () => {
 if (button) {
   button.hidden = false;
   button.addEventListener("click", () => {
-    if (stream) {
-      stream.close();
-      stream = undefined;
-      say(button.dataset.liveOff, false);
-    } else follow();
+    if (stream) isPaused = !isPaused;
+    else follow();
+    sayState();
     keepFollowing();
   });
+  news.addEventListener("click", () => {
+    const newest = document.querySelector("[data-newest]");
+    if (newest) return location.assign(newest.href);
+    scrollTo({ top: 0 });
+    return reload();
+  });
+  addEventListener("scroll", () => { if (unseen > 0 && !isHeld()) waiting ??= setTimeout(reload, 0); }, { passive: true });
   if (new URLSearchParams(location.search).get("follow") === "1") follow();
 }
 
 // The address, the form and the links of the list say it, too.
 function keepFollowing() {
-  write("follow", stream ? "1" : null, false);
+  const isLive = stream && !isPaused;
+  write("follow", isLive ? "1" : null, false);
   const form = document.getElementById("filter");
   form.querySelector("[name=follow]")?.remove();
-  if (stream) {
+  if (isLive) {
     const kept = document.createElement("input");
     Object.assign(kept, { type: "hidden", name: "follow", value: "1" });
     form.append(kept);

@@ -1,4 +1,5 @@
 // The script of every page: theme, copy buttons, local times, the search key. Pages work without it.
+import { keepDrafts } from "./drafts.js";
 import { timeFormat } from "./zone.js";
 
 const root = document.documentElement;
@@ -56,6 +57,8 @@ function announce(text) {
   setTimeout(() => toast.remove(), 4000);
 }
 
+keepDrafts(() => announce(root.dataset.restored));
+
 // A finger cannot point at an element to read its title: a tap shows it. What can be pressed keeps its taps.
 const TOUCHED = matchMedia("(hover: none)");
 document.addEventListener("click", (event) => {
@@ -72,7 +75,8 @@ function endUndo() {
 }
 if (undo) setTimeout(endUndo, UNDO_MS);
 
-// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today.
+// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today. Titles name the
+// zone, and have the time in UTC as well.
 function localTimes(within) {
   const hour = { hour: "2-digit", minute: "2-digit" };
   const date = { day: "numeric", month: "short" };
@@ -81,16 +85,26 @@ function localTimes(within) {
   const brief = timeFormat({ ...date, ...hour });
   const format = timeFormat({ ...date, ...hour, year: "numeric" });
   const day = timeFormat({ ...date, year: "numeric" });
+  const whole = timeFormat({ ...date, ...hour, year: "numeric", second: "2-digit", timeZoneName: "short" });
+  const name = (time, at, utc) => {
+    time.title = `${whole.format(at)} · ${utc}`;
+    time.dataset.zoned = "";
+  };
+  // Times in words, such as "3 min ago", have the time as their title.
+  for (const time of within.querySelectorAll("time[datetime][title]:not([data-zoned])")) {
+    const at = new Date(time.dateTime);
+    if (!Number.isNaN(at.valueOf())) name(time, at, time.title);
+  }
   for (const time of within.querySelectorAll("time[datetime][data-short]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
-    time.title = time.textContent;
+    name(time, at, time.textContent);
     time.textContent = (day.format(at) !== day.format(new Date()) ? brief : time.dataset.short ? minute : clock).format(at);
   }
   for (const time of within.querySelectorAll("time[datetime][data-local]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
-    time.title = time.textContent;
+    name(time, at, time.textContent);
     time.textContent = format.format(at);
   }
 }
@@ -124,6 +138,11 @@ document.addEventListener("keydown", (event) => {
   if (!open) return;
   open.open = false;
   open.querySelector("summary").focus();
+});
+
+// The menu of a row closes when something else is pressed.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.row-menu[open]")) if (!menu.contains(event.target)) menu.open = false;
 });
 
 for (const form of document.querySelectorAll("form[method=post]")) {

@@ -41,6 +41,7 @@ pub(crate) mod money;
 pub(crate) mod notices;
 mod operations;
 mod overview;
+mod page_cursors;
 mod palette;
 mod passkeys;
 mod password_link;
@@ -71,6 +72,7 @@ mod status;
 mod strip;
 mod system;
 mod undo;
+mod views;
 
 use std::sync::Arc;
 
@@ -103,6 +105,7 @@ fn routes() -> impl Iterator<Item = &'static PageRoute> {
         keys::ROUTES,
         playground::ROUTES,
         log::ROUTES,
+        views::ROUTES,
         menu::ROUTES,
         models::ROUTES,
         status::ROUTES,

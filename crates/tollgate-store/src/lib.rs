@@ -118,7 +118,9 @@ pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};
 pub use pairing::journal_folder;
 pub use passkeys::{MAX_PASSKEYS, Passkey, PasskeySpec, UsedChallenge};
-pub use preferences::{MAX_MAILED_MEMBERS, MAX_SAVED_VIEWS, MAX_SHARING_MEMBERS, MailedMember, MemberPreferences, SavedView};
+pub use preferences::{
+    MAX_MAILED_MEMBERS, MAX_SAVED_VIEWS, MAX_SHARING_MEMBERS, MailedMember, MemberPreferences, SavedView, ViewPage,
+};
 pub use preview::{Preview, PreviewError, infer_apply_mode, preview, preview_changes};
 pub use price_history::{ImportedPrice, PriceChange, PriceHistoryFilter, PriceHistoryPosition};
 pub use proxy::{ChannelSecrets, redacted_proxy};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tollgate_core::{MemberId, NanoUsd};
 
-/// Saved views of a member, at most.
+/// Saved views of a member for one page, at most.
 pub const MAX_SAVED_VIEWS: usize = 20;
 /// Members whose shared views are read, at most.
 pub const MAX_SHARING_MEMBERS: usize = 200;
@@ -24,7 +24,7 @@ pub struct MemberPreferences {
     pub theme: Option<String>,
     /// IANA name of the time zone, such as `Europe/Berlin`.
     pub time_zone: Option<String>,
-    /// At most [`MAX_SAVED_VIEWS`].
+    /// At most [`MAX_SAVED_VIEWS`] of each page.
     pub views: Vec<SavedView>,
     /// Percentages of the own budgets at which the member is notified, ascending; `None`: [`Self::NOTICE_PERCENTS`].
     pub notice_percents: Option<Vec<u32>>,
@@ -61,9 +61,43 @@ pub struct MailedMember {
     pub told: Vec<String>,
 }
 
-/// A filter of the usage log with a name.
+/// A page whose filter can be saved as a view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ViewPage {
+    /// The usage log.
+    #[default]
+    Log,
+    Keys,
+    Members,
+    Channels,
+}
+
+impl ViewPage {
+    pub const ALL: [Self; 4] = [Self::Log, Self::Keys, Self::Members, Self::Channels];
+    /// Their words.
+    pub const WORDS: [&'static str; 4] = ["log", "keys", "members", "channels"];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Keys => "keys",
+            Self::Members => "members",
+            Self::Channels => "channels",
+        }
+    }
+
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|page| page.as_str() == word)
+    }
+}
+
+/// The filter of a page with a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedView {
+    /// Views of earlier versions are of the usage log.
+    #[serde(default)]
+    pub page: ViewPage,
     pub name: String,
     /// The query of the page's address.
     pub query: String,

@@ -1,10 +1,10 @@
-//! Saved views: named filters of the usage log, of a member or shared with all operators and admins.
+//! Saved views: named filters of the usage log and of lists, of a member or shared with all operators and admins.
 
 use serde_json::{Value, json};
 use tollgate_core::MemberId;
 use tollgate_store::{
-    AdminScope, Change, IdentityChange, MAX_SAVED_VIEWS, MemberPreferences, ObjectScope, RowKind, SavedView,
-    fields::{Kind, Object, WriteMode},
+    AdminScope, Change, IdentityChange, MAX_SAVED_VIEWS, MemberPreferences, ObjectScope, RowKind, SavedView, ViewPage,
+    fields::{FieldShape, Kind, Object, WriteMode},
 };
 
 use super::{
@@ -17,11 +17,14 @@ use crate::{api_error::ApiError, response::ApiResponse};
 
 const QUERY: Kind = Kind::Text { min: 0, max: 2_000 };
 
+const PAGE: FieldShape = both("page", Kind::Word(&ViewPage::WORDS), "The page whose filter it is; default `log`.");
+
 static VIEW: Object = Object::of(
     "SavedView",
     &[
-        needed("name", NAME, "Its name; one of the same name is replaced."),
-        needed("query", QUERY, "The query of the usage log's page, such as `outcome=refused&range=7d`."),
+        needed("name", NAME, "Its name; one of the same name and page is replaced."),
+        PAGE,
+        needed("query", QUERY, "The query of the page's address, such as `outcome=refused&range=7d`."),
         both("shared", Kind::Flag, "Whether all operators and admins see it, too; only they can share."),
         read("member", NAME, "The member who saved it."),
         read("own", Kind::Flag, "Whether that is the member of this request."),
@@ -40,6 +43,7 @@ pub(super) static ROUTES: &[Route] = &[
             "The saved views of the member of this request, then those that others share, on one page.",
             handler!(list),
         )
+        .query(&[both("page", Kind::Word(&ViewPage::WORDS), "Only those of this page.")])
         .returns(ResponseSchema::Page(&VIEW)),
     RESOURCE
         .route(Method::Put, ALL, "save_view", "Saves a view of the member of this request.", handler!(save))
@@ -47,11 +51,16 @@ pub(super) static ROUTES: &[Route] = &[
         .returns(ResponseSchema::Object(&VIEW)),
     RESOURCE
         .route(Method::Delete, ALL, "remove_view", "Removes a view of the member of this request.", handler!(remove))
-        .query(&[needed("name", NAME, "Its name.")]),
+        .query(&[needed("name", NAME, "Its name."), PAGE]),
 ];
 
+/// The page that a request names; the usage log if it names none.
+fn page_of(word: Option<&str>) -> ViewPage {
+    word.and_then(ViewPage::of_word).unwrap_or_default()
+}
+
 fn show(view: &SavedView, member: &str, is_own: bool) -> Value {
-    json!({"name": view.name, "query": view.query, "shared": view.is_shared, "member": member, "own": is_own})
+    json!({"name": view.name, "page": view.page.as_str(), "query": view.query, "shared": view.is_shared, "member": member, "own": is_own})
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -68,6 +77,9 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         let named = others.iter().filter_map(|(member, view)| Some((name_of(member)?, view)));
         items.extend(named.map(|(member, view)| show(view, &member.name, false)));
     }
+    if let Some(page) = context.query.text("page") {
+        items.retain(|view| view["page"] == page);
+    }
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }
 
@@ -79,14 +91,15 @@ async fn write(context: &RequestContext, member: String, preferences: MemberPref
 async fn save(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let own = own(&context).await?;
     let text = |field: &str| context.body.text(field).unwrap_or_default().to_owned();
-    let view = SavedView { name: text("name"), query: text("query"), is_shared: context.body.flag("shared") };
+    let page = page_of(context.body.text("page"));
+    let view = SavedView { page, name: text("name"), query: text("query"), is_shared: context.body.flag("shared") };
     if view.is_shared && context.principal.scope() < AdminScope::Operator {
         return Err(ApiError::forbidden("Sharing a view", AdminScope::Operator));
     }
     let mut preferences = own.login.preferences;
-    preferences.views.retain(|known| known.name != view.name);
-    if preferences.views.len() >= MAX_SAVED_VIEWS {
-        let message = format!("A member has at most {MAX_SAVED_VIEWS} saved views; remove one.");
+    preferences.views.retain(|known| (known.page, &known.name) != (view.page, &view.name));
+    if preferences.views.iter().filter(|known| known.page == view.page).count() >= MAX_SAVED_VIEWS {
+        let message = format!("A member has at most {MAX_SAVED_VIEWS} saved views of a page; remove one.");
         return Err(ApiError::conflict("too_many_views", message));
     }
     preferences.views.insert(0, view.clone());
@@ -97,8 +110,8 @@ async fn save(context: RequestContext) -> Result<ApiResponse, ApiError> {
 async fn remove(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let own = own(&context).await?;
     let mut preferences = own.login.preferences;
-    let before = preferences.views.len();
-    preferences.views.retain(|view| context.query.text("name") != Some(view.name.as_str()));
+    let (before, page) = (preferences.views.len(), page_of(context.query.text("page")));
+    preferences.views.retain(|view| view.page != page || context.query.text("name") != Some(view.name.as_str()));
     if preferences.views.len() == before {
         return Err(ApiError::not_found("view"));
     }

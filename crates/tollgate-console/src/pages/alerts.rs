@@ -218,7 +218,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             .map(|rule| (alert_text::name(t, &rule.name), rule.name))
             .map(|(label, name)| (name.clone(), label, name == wanted))
             .collect(),
-        csv: request.at("/alerts.csv", None),
+        csv: request.at("/alerts.csv", &Vec::new()),
         rows,
         pager: request.pager("/alerts", count, found.next.as_deref()),
     };

@@ -44,6 +44,7 @@ static SOURCES: &[Source] = &[
     source!("callers.css"),
     source!("htmx.js", "vendor/htmx-4.0.1.min.js"),
     source!("zone.js"),
+    source!("drafts.js"),
     source!("page.js"),
     source!("parts.js"),
     source!("events.js"),
@@ -62,6 +63,7 @@ static SOURCES: &[Source] = &[
     source!("markdown.js"),
     source!("playground-code.js"),
     source!("playground-protocols.js"),
+    source!("connect.js"),
     source!("playground-column.js"),
     source!("playground.js"),
 ];

@@ -31,6 +31,7 @@ use tollgate_store::AdminScope;
 
 use super::{
     control::Tab,
+    form::FormData,
     request::PageRequest,
     route::{PageRoute, SeenBy, page},
 };
@@ -80,6 +81,11 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/channels/{name}/end-cooling", OPERATOR, page!(switch::end_cooling)),
     PageRoute::post("/channels/{name}/remove", OPERATOR, page!(switch::remove)),
 ];
+
+/// What a saved view keeps of a query.
+pub(super) fn kept_query(query: &FormData) -> String {
+    filter::ChannelFilter::address(query)
+}
 
 /// The pages of one channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

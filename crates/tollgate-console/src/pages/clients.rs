@@ -7,6 +7,7 @@ use url::{Url, form_urlencoded::Serializer};
 use super::{
     highlight::{self, Token},
     locale::Locale,
+    models::path_of_name,
     protocols,
 };
 
@@ -66,7 +67,21 @@ pub(crate) fn by_protocol(t: Locale, access: Access<'_>, offered: impl Fn(Protoc
             base: lines.base,
         }
     };
-    protocols::of_callers().map(|(protocol, _)| protocol).filter(|protocol| offered(*protocol)).map(of).collect()
+    self::offered(offered).map(of).collect()
+}
+
+/// The protocols of callers that are offered, in their order.
+pub(crate) fn offered(offered: impl Fn(Protocol) -> bool) -> impl Iterator<Item = Protocol> {
+    protocols::of_callers().map(|(protocol, _)| protocol).filter(move |protocol| offered(*protocol))
+}
+
+/// Address and body of the smallest request for a browser.
+pub(crate) fn smallest_request(address: &str, protocol: Protocol, model: &str) -> (String, String) {
+    // In a path, a name of a model may need escapes.
+    let in_path = path_of_name(model);
+    let lines = Lines { access: Access { address, key: "", model: &in_path }, protocol, base: String::new() };
+    let body = serde_json::Value::Object(minimal_body(protocol, model, TEXT)).to_string();
+    (format!("{address}{}", lines.path()), body)
 }
 
 /// A request over the first protocol, for a shell.

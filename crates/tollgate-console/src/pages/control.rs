@@ -10,6 +10,7 @@ use super::{
     budgets::{self, AmountTable},
     form::{FormData, FormState},
     locale::Locale,
+    page_cursors::{CursorPairs, PageCursors},
     reply::PageFailure,
 };
 use crate::api_error::ApiError;
@@ -31,6 +32,8 @@ pub(crate) struct Control {
     /// Takes the whole width of its section.
     pub(crate) is_wide: bool,
     pub(crate) has_focus: bool,
+    /// What is typed may be a secret, so that the browser does not keep it when a form is lost.
+    pub(crate) is_secret: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +86,7 @@ impl FormState {
             is_required: false,
             is_wide: false,
             has_focus: false,
+            is_secret: false,
         }
     }
 
@@ -193,6 +197,11 @@ impl Control {
         Self { has_focus: true, ..self }
     }
 
+    /// May hold secrets, such as the headers of a channel.
+    pub(crate) fn holds_secrets(self) -> Self {
+        Self { is_secret: true, ..self }
+    }
+
     pub(crate) fn has_fault(&self) -> bool {
         self.fault.is_some() || matches!(&self.kind, ControlKind::Amounts(table) if table.has_fault())
     }
@@ -203,7 +212,12 @@ impl Control {
 
     /// Attributes of controls of every kind, each with a leading space.
     fn flags(&self) -> String {
-        let flags = [(self.is_required, " required"), (self.has_focus, " autofocus"), (self.has_fault(), " aria-invalid=\"true\"")];
+        let flags = [
+            (self.is_required, " required"),
+            (self.has_focus, " autofocus"),
+            (self.has_fault(), " aria-invalid=\"true\""),
+            (self.is_secret, " data-secret"),
+        ];
         flags.into_iter().filter_map(|(is_set, text)| is_set.then_some(text)).collect()
     }
 }
@@ -396,8 +410,29 @@ pub(crate) struct Tab {
 #[derive(Debug)]
 pub(crate) struct Pager {
     pub(crate) count: String,
+    /// Only where the page before is another one.
     pub(crate) first: Option<String>,
+    pub(crate) previous: Option<String>,
     pub(crate) next: Option<String>,
+}
+
+impl Pager {
+    /// `at` makes the address of a page.
+    pub(crate) fn of(cursors: &PageCursors, count: String, next: Option<&str>, at: impl Fn(&CursorPairs) -> String) -> Self {
+        let previous = cursors.previous_page();
+        let is_later = cursors.after().is_some() && previous.as_ref().is_none_or(|page| !page.is_empty());
+        Self {
+            count,
+            first: is_later.then(|| at(&CursorPairs::new())),
+            previous: previous.map(|page| at(&page)),
+            next: next.map(|next| at(&cursors.next_page(next))),
+        }
+    }
+
+    /// Whether the list has another page.
+    pub(crate) fn has_others(&self) -> bool {
+        self.previous.is_some() || self.first.is_some() || self.next.is_some()
+    }
 }
 
 #[cfg(test)]

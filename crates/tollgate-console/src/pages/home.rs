@@ -18,6 +18,7 @@ use self::{
 };
 use super::{
     bars::Chart,
+    clients,
     format::{self, TimeText},
     layout::{Layout, Script},
     locale::Locale,
@@ -180,6 +181,13 @@ fn of_a_provider<'a>(catalog: &Catalog, mut models: impl Iterator<Item = &'a str
         let mut mappings = catalog.mappings_by_model.get(*model).into_iter().flatten();
         mappings.any(|mapping| catalog.channel_at(mapping.channel).is_some_and(is_of_provider))
     })
+}
+
+/// A request to copy, for a reader who has sent none.
+pub(super) async fn first_request(request: &PageRequest) -> Result<String, ApiError> {
+    let document = document_for(request, None, None).await?;
+    let model = first_model(request, document.data.iter().map(|model| model.id.as_str())).await?;
+    Ok(clients::curl(&model_url(request), model.unwrap_or("MODEL")))
 }
 
 fn of_member(request: &PageRequest, pairs: &[(&str, &str)]) -> Result<ApiCall, ApiError> {

@@ -3,21 +3,27 @@
 
 mod check;
 mod export;
+mod figures;
 mod filter;
 mod form;
 mod making;
+mod row_menu;
 mod selection;
 mod sums;
+mod test_request;
 mod view;
 
 use std::{collections::HashMap, sync::Arc};
 
 use askama::Template;
 use serde_json::Value;
-use tollgate_store::AdminScope;
+use tollgate_store::{AdminScope, ViewPage};
 
 use self::{
+    figures::KeyFigures,
     filter::KeyFilter,
+    row_menu::RowMenu,
+    test_request::KeyTest,
     view::{Allowance, BudgetRow, KeyDetail, KeyRow},
 };
 pub(super) use self::{
@@ -27,7 +33,7 @@ pub(super) use self::{
 use super::{
     clients::{self, Access, ProtocolLines},
     control::{ControlSection, Danger, Pager, check_typed_name},
-    form::FormState,
+    form::{FormData, FormState},
     format::TimeText,
     further_faults::with_further_faults,
     groups,
@@ -35,11 +41,12 @@ use super::{
     layout::{Layout, Script},
     locale::Locale,
     operations,
-    playground::groups_for_keys,
+    playground::{groups_for_keys, sending},
     preferences::Toast,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
+    views::SavedViews,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
@@ -80,6 +87,7 @@ struct KeysPage {
     is_operator: bool,
     may_make: bool,
     filter: KeyFilter,
+    views: SavedViews,
     /// Value, label, and whether it is chosen.
     states: Vec<(&'static str, String, bool)>,
     sorts: Vec<(&'static str, &'static str, bool)>,
@@ -87,9 +95,11 @@ struct KeysPage {
     csv: String,
     /// Actions on the chosen rows: value and label.
     actions: Vec<(&'static str, &'static str)>,
-    rows: Vec<KeyRow>,
+    rows: Vec<(KeyRow, RowMenu)>,
     /// What all keys of the filter used together.
     sums: Option<String>,
+    /// The address of the list, to which the actions of a row return.
+    here: String,
     pager: Pager,
 }
 
@@ -102,6 +112,8 @@ struct KeyPage {
     /// The key itself, once.
     secret: Option<String>,
     key: KeyDetail,
+    figures: Option<KeyFigures>,
+    test: KeyTest,
     budgets: Vec<BudgetRow>,
     /// When each budget of the whole gateway renews that is spent.
     gateway_renewals: Vec<Option<TimeText>>,
@@ -133,19 +145,19 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     };
     let now = request.state.gateway.now();
     let sums = sums::of(&request, &filter, &found).await?;
-    let rows: Vec<KeyRow> = found.items.iter().map(|key| KeyRow::of(t, key, now)).collect();
+    let row = |key: &KeyObject| (KeyRow::of(t, key, now), RowMenu::of(key, request.is_operator()));
+    let rows: Vec<(KeyRow, RowMenu)> = found.items.iter().map(row).collect();
+    let count = t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let template = KeysPage {
         layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables).with(Script::Choose),
         t,
         is_operator: request.is_operator(),
         csv: request.url(&format!("/keys.csv?{}", filter.address(&[]))),
+        here: request.url(&request.address),
+        views: SavedViews::read(&request, ViewPage::Keys).await?,
         actions: selection::actions(t, request.is_operator()),
         may_make: !groups_for_keys(&request).await?.is_empty(),
-        pager: Pager {
-            count: t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX)),
-            first: query.has("after").then(|| request.url("/keys")),
-            next: found.next.map(|next| request.url(&format!("/keys?{}", filter.address(&[("after", &next)])))),
-        },
+        pager: request.pager("/keys", count, found.next.as_deref()),
         rows,
         sums,
         states: filter.states(t),
@@ -153,6 +165,11 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         filter,
     };
     PageReply::ok(&template)
+}
+
+/// What a saved view keeps of a query.
+pub(super) fn kept_query(request: &PageRequest, query: &FormData) -> String {
+    KeyFilter::of(query, request.is_operator()).address(&[])
 }
 
 /// The keys with their use in this month; without it when the database is busy: the list matters more.
@@ -205,16 +222,20 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
     let model = first_model(request, models).await?.unwrap_or("MODEL").to_owned();
     let address = model_url(request);
     let access = Access { address: &address, key: shown.unwrap_or(NO_KEY), model: &model };
+    let (send, other) = sending(request);
     let template = KeyPage {
         layout: request
             .layout(key.name.clone())
             .below("/keys", t.say("nav.keys"))
             .with(Script::Download)
+            .with(Script::KeyTest)
             .returns_to(&format!("/keys/{}", key.id)),
         t,
         banner: state.banner(),
         secret: shown.map(str::to_owned),
         by_protocol: clients::by_protocol(t, access, |protocol| key.may_speak(protocol)),
+        test: KeyTest::of(request, &send, &model, |protocol| key.may_speak(protocol)),
+        figures: KeyFigures::read(request, &key).await?,
         has_no_model: allowance.as_ref().is_some_and(|allowance| allowance.models.is_empty()),
         model,
         budgets,
@@ -233,7 +254,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         key: KeyDetail::of(t, &key, allowance.as_ref(), now),
         form,
     };
-    PageReply::page(state.status(), &template)
+    Ok(PageReply::page(state.status(), &template)?.connects_to(other))
 }
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -250,6 +271,15 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             let error = with_further_faults(&request, operations::CHANGE_KEY, call(), error, &[]).await;
             key_page(&request, &form::refused(request.t(), form, error)?, None).await
         }
+    }
+}
+
+/// The list that the form was in, else the page of the key.
+fn back(request: &PageRequest) -> String {
+    let list = request.form.filled("to").and_then(|to| request.local_path(to));
+    match list.filter(|path| path.split('?').next() == Some("/keys")) {
+        Some(list) => request.url(list),
+        None => request.url(&format!("/keys/{}", request.path_param("key"))),
     }
 }
 
@@ -279,10 +309,9 @@ async fn disable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     match request.call(operations::DISABLE_KEY, of_key(&request)).await {
         // Members turn their keys off, and operators turn them on.
         Ok(_) if request.is_operator() => {
-            let id = request.path_param("key");
-            Ok(PageReply::redirect(&request.url(&format!("/keys/{id}"))).toast_with_undo(Toast::KeyOff, &[id]))
+            Ok(PageReply::redirect(&back(&request)).toast_with_undo(Toast::KeyOff, &[request.path_param("key")]))
         }
-        Ok(_) => Ok(to_key(&request, Toast::KeyOff)),
+        Ok(_) => Ok(PageReply::redirect(&back(&request)).toast(Toast::KeyOff)),
         Err(error) => refuse(&request, error).await,
     }
 }
@@ -290,7 +319,7 @@ async fn disable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 async fn enable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let body = [("status".to_owned(), Value::from("active"))].into_iter().collect();
     match request.call(operations::CHANGE_KEY, ApiCall { body, ..of_key(&request) }).await {
-        Ok(_) => Ok(to_key(&request, Toast::KeyOn)),
+        Ok(_) => Ok(PageReply::redirect(&back(&request)).toast(Toast::KeyOn)),
         Err(error) => refuse(&request, error).await,
     }
 }

@@ -47,6 +47,7 @@ pub(crate) struct Layout {
 /// The signed-in member.
 #[derive(Debug)]
 pub(crate) struct LayoutMember {
+    pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) initial: String,
     pub(crate) role: &'static str,
@@ -67,6 +68,8 @@ pub(crate) enum Script {
     Playground,
     Home,
     Download,
+    /// The test of a key.
+    KeyTest,
     /// A table whose columns and density can be chosen.
     Tables,
     /// Rows that are chosen.
@@ -239,6 +242,7 @@ impl Layout {
         };
         let sections = SECTIONS.iter().map(|(section, found)| NavSection { title: section.title(t), entries: entries(found) });
         let member = request.signed_in.as_ref().map(|signed_in| LayoutMember {
+            id: signed_in.member.id.to_string(),
             initial: signed_in.member.name.chars().next().map(|first| first.to_uppercase().to_string()).unwrap_or_default(),
             name: signed_in.member.name.clone(),
             role: role(t, signed_in.member.role.into()),
@@ -376,6 +380,10 @@ impl Layout {
 
     pub(crate) fn has_downloads(&self) -> bool {
         self.has(Script::Download)
+    }
+
+    pub(crate) fn has_key_test(&self) -> bool {
+        self.has(Script::KeyTest)
     }
 
     pub(crate) fn has_choices(&self) -> bool {

@@ -15,6 +15,7 @@ use super::{
     locale::Locale,
     money::{self, Amount},
     operations,
+    page_cursors::{AFTER, BACK},
     period::{Period, PeriodChoice, PeriodPicker},
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get},
@@ -124,7 +125,7 @@ fn period(request: &PageRequest) -> Option<Period> {
 fn picker(request: &PageRequest, period: Option<&Period>) -> PeriodPicker {
     let (t, address) = (request.t(), request.url("/ledger"));
     // A new period begins at its first page.
-    let kept = request.query.pairs().filter(|(name, _)| !matches!(*name, "after" | "bars"));
+    let kept = request.query.pairs().filter(|(name, _)| ![AFTER, BACK, "bars"].contains(name));
     let kept = FormData::of_pairs(kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
     let shown = period.cloned().unwrap_or_else(|| Period::of(&FormData::default(), request.state.gateway.now()));
     let mut picker = shown.picker(t, &address, &kept);

@@ -6,27 +6,28 @@ mod contents;
 mod filter;
 mod messages;
 mod record;
+mod search;
 mod translation;
 mod view;
-mod views;
 
 use std::sync::Arc;
 
 use askama::Template;
 use serde::Deserialize;
 use tollgate_core::NanoUsd;
-use tollgate_store::AdminScope;
+use tollgate_store::{AdminScope, ViewPage};
 
 pub(super) use self::filter::NOT_COMPLETED;
 use self::{
     filter::{FilterFault, FilterField, LONGEST_RANGE, LogFilter},
     record::{RecordDetail, RecordObject},
+    search::SearchedId,
     view::LogRow,
-    views::SavedView,
 };
 use super::{
     bars::{BarFigures, BarSeries, Chart},
-    format,
+    form::FormData,
+    format, home,
     layout::{Layout, Script},
     locale::Locale,
     money::{self, Amount},
@@ -35,6 +36,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{PageRequest, get, path_of},
     route::{PageRoute, SeenBy, page},
+    views::SavedViews,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
@@ -47,8 +49,6 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/log/{record}/contents", MEMBER, page!(contents::show)),
     PageRoute::get("/log/{record}/translation", OPERATOR, page!(translation::show)),
     PageRoute::post("/log/{record}/contents/remove", MEMBER, page!(contents::remove)),
-    PageRoute::post("/log/views", MEMBER, page!(views::save)),
-    PageRoute::post("/log/views/remove", MEMBER, page!(views::remove)),
 ];
 
 /// Records on a page.
@@ -79,11 +79,10 @@ struct LogPage {
     shows_more: bool,
     /// The same of all fields on a phone.
     shows_filters: bool,
-    views: Vec<SavedView>,
-    /// The query that a new saved view stores.
-    query: String,
-    may_share: bool,
+    views: SavedViews,
     found: LogPart,
+    /// The request id that was looked for.
+    wanted: String,
     /// The record that the address opens beside the list.
     open: Option<RecordDrawer>,
 }
@@ -113,11 +112,14 @@ struct LogPart {
     chosen: Vec<String>,
     /// Whether the filter is invalid, and nothing was searched.
     is_refused: bool,
+    /// A request to send, where there is none yet.
+    command: Option<String>,
     clear: String,
     /// The address of the same filter over the longest range; none if that is shown.
     wider: Option<String>,
     /// The address of older records.
     older: Option<String>,
+    newer: Option<String>,
     newest: Option<String>,
     /// The time that a search reached which took too long.
     searched_until: Option<format::TimeText>,
@@ -132,13 +134,13 @@ struct RangeChoice {
 
 /// Sums of the records that the filter selects.
 #[derive(Debug)]
-struct LogFigures {
-    requests: String,
-    not_completed: String,
-    tokens: String,
-    tokens_exact: String,
-    sale: Amount,
-    cost: Option<Amount>,
+pub(super) struct LogFigures {
+    pub(super) requests: String,
+    pub(super) not_completed: String,
+    pub(super) tokens: String,
+    pub(super) tokens_exact: String,
+    pub(super) sale: Amount,
+    pub(super) cost: Option<Amount>,
 }
 
 #[derive(Debug, Template)]
@@ -214,7 +216,16 @@ impl Bucket {
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, is_operator) = (request.t(), request.is_operator());
     let filter = LogFilter::of(&request.query, request.state.gateway.now(), is_operator);
-    let found = find(&request, &filter, is_operator).await?;
+    let wanted = request.query.filled(filter::REQUEST);
+    let missing = match wanted {
+        Some(id) => match search::of_id(&request, id).await? {
+            SearchedId::Found(address) => return Ok(PageReply::redirect(&address)),
+            SearchedId::Missing(text) => Some(text),
+        },
+        None => None,
+    };
+    let mut found = find(&request, &filter, is_operator).await?;
+    found.problem = missing.or(found.problem);
     if request.wants_part() {
         return PageReply::ok(&found);
     }
@@ -233,13 +244,17 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         until,
         time_fault,
         shows_more,
-        views: views::read(&request).await?,
-        query: filter.query(None),
-        may_share: is_operator,
+        views: SavedViews::read(&request, ViewPage::Log).await?,
+        wanted: wanted.unwrap_or_default().to_owned(),
         open: open_record(&request, &filter, is_operator).await?,
         found,
     };
     PageReply::ok(&template)
+}
+
+/// What a saved view keeps of a query.
+pub(super) fn kept_query(request: &PageRequest, query: &FormData) -> String {
+    LogFilter::of(query, request.state.gateway.now(), request.is_operator()).query(None)
 }
 
 /// The record of `open` in the address; none if it is not there or not the reader's.
@@ -294,14 +309,16 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         is_filtered: filter.is_set(),
         chosen: filter.fields(t, &[]).into_iter().filter_map(FilterField::chosen).map(chosen).collect(),
         is_refused: false,
+        command: None,
         clear: request.url("/log"),
         wider: (filter.range != Some(LONGEST_RANGE)).then(|| request.url(&format!("/log?{}", filter.with_range(LONGEST_RANGE)))),
         older: None,
-        newest: filter.after.as_ref().map(|_| request.url(&format!("/log?{}", filter.query(None)))),
+        newer: filter.newer().map(|newer| request.url(&format!("/log?{newer}"))),
+        newest: filter.cursors.after().map(|_| request.url(&format!("/log?{}", filter.query(None)))),
         searched_until: None,
     };
     let mut query = filter.api_query();
-    query.extend(filter.after.clone().map(|after| ("after", after)));
+    query.extend(filter.cursors.after().map(|after| ("after", after.to_owned())));
     let records: RecordsAnswer = match read_records(request, &query, PAGE).await {
         Ok(records) => records,
         Err(error) => {
@@ -312,8 +329,11 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
     };
     part.rows = records.items.iter().map(|record| LogRow::of(t, record, is_operator)).collect();
     part.older = records.next.map(|next| request.url(&format!("/log?{}", filter.query(Some(&next)))));
+    if part.rows.is_empty() && !part.is_filtered && filter.cursors.after().is_none() {
+        part.command = Some(home::first_request(request).await?);
+    }
     part.searched_until = records.searched_until.and_then(|at| format::time(t, &at));
-    if filter.after.is_none() {
+    if filter.cursors.after().is_none() {
         let mut query = filter.api_query();
         let period = filter.period(request.state.gateway.now());
         part.widths = period.widths(t, |width| request.url(&format!("/log?{}", filter.with_bars(width))));
@@ -354,7 +374,8 @@ async fn every_fault(request: &PageRequest, mut query: Vec<(&str, String)>, erro
     }
 }
 
-fn figures(t: Locale, buckets: &Buckets) -> LogFigures {
+/// The sums of all buckets.
+pub(super) fn figures(t: Locale, buckets: &Buckets) -> LogFigures {
     let sum = |figure: fn(&Bucket) -> u64| buckets.items.iter().fold(0_u64, |sum, bucket| sum.saturating_add(figure(bucket)));
     let sum_of = |amount: fn(&Bucket) -> Option<&str>| {
         let amounts = buckets.items.iter().filter_map(|bucket| NanoUsd::parse(amount(bucket)?).ok());

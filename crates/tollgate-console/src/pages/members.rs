@@ -14,7 +14,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use askama::Template;
 use serde_json::{Map, Value};
-use tollgate_store::AdminScope;
+use tollgate_store::{AdminScope, ViewPage};
 
 use self::{
     filter::MemberFilter,
@@ -23,7 +23,7 @@ use self::{
 };
 use super::{
     control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
-    form::FormState,
+    form::{FormData, FormState},
     format,
     layout::{Layout, Script},
     ledger::{EntryObject, LedgerRow},
@@ -35,6 +35,7 @@ use super::{
     request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
     sessions::SessionEntry,
+    views::SavedViews,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
@@ -87,6 +88,7 @@ struct MembersPage {
     filter: MemberFilter,
     /// The address of the same list as a file.
     csv: String,
+    views: SavedViews,
     rows: Vec<MemberRow>,
     pager: Pager,
 }
@@ -142,6 +144,11 @@ fn tabs(request: &PageRequest, current: MembersTab) -> Vec<Tab> {
     ]
 }
 
+/// What a saved view keeps of a query.
+pub(super) fn kept_query(query: &FormData) -> String {
+    MemberFilter::of(query).address()
+}
+
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
     let filter = MemberFilter::of(query);
@@ -163,8 +170,9 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         roles: filter.roles(t),
         states: filter.states(t),
         sorts: filter.sorts(t),
-        csv: request.at("/members.csv", None),
+        csv: request.at("/members.csv", &Vec::new()),
         filter,
+        views: SavedViews::read(&request, ViewPage::Members).await?,
         rows,
         pager: request.pager("/members", count, found.next.as_deref()),
     };

@@ -50,18 +50,18 @@ struct PlaygroundPage {
 
 /// A protocol of callers, and how a browser sends a key in it.
 #[derive(Debug)]
-struct ProtocolChoice {
-    word: &'static str,
+pub(super) struct ProtocolChoice {
+    pub(super) word: &'static str,
     label: &'static str,
-    credential: &'static str,
-    prefix: &'static str,
+    pub(super) credential: &'static str,
+    pub(super) prefix: &'static str,
     /// Headers of every request, as JSON.
-    headers: String,
+    pub(super) headers: String,
     is_first: bool,
 }
 
 impl ProtocolChoice {
-    fn of(t: Locale, protocol: Protocol) -> Self {
+    pub(super) fn of(t: Locale, protocol: Protocol) -> Self {
         let spec = protocol.spec();
         let headers = spec.fixed_headers.iter().map(|(name, value)| ((*name).to_owned(), serde_json::Value::from(*value)));
         Self {
@@ -105,15 +105,13 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let document = document_for(&request, None, None).await?;
     let generates = |offer: &super::models::ModelOffer| offer.kind == "generation";
     let models = document.data.iter().filter(|model| model.groups.iter().any(generates));
-    // Pages may send requests to where this process takes them; other addresses of it are for people.
-    let own = own_model_url(&request);
-    let other = other_origin(&request, &own);
+    let (send, other) = sending(&request);
     let layout = request.layout(t.say("nav.playground")).with(Script::Playground);
     let template = PlaygroundPage {
         icons: layout.icon(""),
         layout,
         t,
-        send: if other.is_some() { own } else { request.url("") },
+        send,
         base: model_url(&request),
         models: models.take(MAX_MODELS).map(|model| model.id.clone()).collect(),
         choices: protocols::of_callers().map(|(protocol, _)| ProtocolChoice::of(t, protocol)).collect(),
@@ -124,6 +122,14 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         rate: t.currency.per_usd.to_decimal(),
     };
     Ok(PageReply::ok(&template)?.connects_to(other))
+}
+
+/// The address to which pages send model requests, which is where this process takes them, and its origin if that is not the console's.
+/// Other addresses of model requests are for people.
+pub(super) fn sending(request: &PageRequest) -> (String, Option<String>) {
+    let own = own_model_url(request);
+    let other = other_origin(request, &own);
+    (if other.is_some() { own } else { request.url("") }, other)
 }
 
 /// The origin of model requests if the console has an address of its own.

@@ -150,7 +150,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         groups: groups.collect(),
         is_of_group: query.filled("group").is_some(),
         is_filtered: ["search", "group", "state"].iter().any(|name| query.filled(name).is_some()),
-        csv: request.at("/pricing.csv", None),
+        csv: request.at("/pricing.csv", &Vec::new()),
         rows,
         pager: request.pager("/pricing", count, found.next.as_deref()),
         problem,

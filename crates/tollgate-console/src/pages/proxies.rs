@@ -96,7 +96,12 @@ async fn list(request: &PageRequest, state: &FormState, faults: Vec<(String, Str
     let used: usize = proxies.iter().map(|proxy| proxy.channels.len()).sum();
     let direct = u64::try_from(channels.len().saturating_sub(used)).unwrap_or(u64::MAX);
     let form = request.is_admin().then(|| {
-        let lines = state.area("lines", t.say("proxies.lines"), ROWS).hint(t.say("proxies.lines_hint")).max(50_000).required();
+        let lines = state
+            .area("lines", t.say("proxies.lines"), ROWS)
+            .hint(t.say("proxies.lines_hint"))
+            .max(50_000)
+            .required()
+            .holds_secrets();
         let section = ControlSection::new(t.say("proxies.set"), vec![lines]).about(t.say("proxies.set_about"));
         FormView::new(request.url("/proxies"), vec![section], t.say("form.save"))
     });

@@ -8,7 +8,14 @@ use serde_json::{Map, Value};
 use tollgate_store::{AdminScope, MemberPreferences};
 use url::form_urlencoded::Serializer;
 
-use super::{control::Pager, form::FormData, layout::Layout, locale::Locale, preferences::Preferences};
+use super::{
+    control::Pager,
+    form::FormData,
+    layout::Layout,
+    locale::Locale,
+    page_cursors::{AFTER, BACK, CursorPairs, PageCursors},
+    preferences::Preferences,
+};
 use crate::{
     api::{self, route::Needs},
     api_error::ApiError,
@@ -113,23 +120,17 @@ impl PageRequest {
         dispatch::call(&self.state, route, (principal, &self.meta, &headers), call).await
     }
 
-    /// The address of the same list from another position on.
-    pub(crate) fn at(&self, path: &str, after: Option<&str>) -> String {
-        let kept = self.query.pairs().filter(|(name, value)| *name != "after" && !value.is_empty());
-        let mut query = Serializer::new(String::new());
-        query.extend_pairs(kept);
-        let query = match after {
-            Some(after) => query.append_pair("after", after).finish(),
-            None => query.finish(),
-        };
+    /// The address of another page of the same list.
+    pub(crate) fn at(&self, path: &str, cursors: &CursorPairs) -> String {
+        let kept = self.query.pairs().filter(|(name, value)| ![AFTER, BACK].contains(name) && !value.is_empty());
+        let query = Serializer::new(String::new()).extend_pairs(kept).extend_pairs(cursors).finish();
         let mark = if query.is_empty() { "" } else { "?" };
         self.url(&format!("{path}{mark}{query}"))
     }
 
     /// The footer of a list.
     pub(crate) fn pager(&self, path: &str, count: String, next: Option<&str>) -> Pager {
-        let first = self.query.filled("after").map(|_| self.at(path, None));
-        Pager { count, first, next: next.map(|next| self.at(path, Some(next))) }
+        Pager::of(&PageCursors::of(&self.query), count, next, |cursors| self.at(path, cursors))
     }
 
     /// The same, with these fields as the body.

@@ -251,6 +251,7 @@ fn control(t: Locale, state: &FormState, setting: &SettingObject) -> Control {
         let (min, max) = (min.to_string(), if max >= i64::MAX.unsigned_abs() { "…".to_owned() } else { max.to_string() });
         t.say_with("settings.bounds", &[("min", &min), ("max", &max), ("unit", &unit)]).trim().to_owned()
     });
+    let control = control.holds_secrets();
     match (bounds, &setting.unit) {
         (Some(bounds), _) => control.hint(bounds),
         (None, Some(unit)) => control.hint(unit.clone()),

@@ -183,7 +183,8 @@ fn replay_page(request: &PageRequest, state: &FormState) -> Result<PageReply, Pa
         ("refused", t.say("outcome.refused")),
         ("gateway_stopped", t.say("outcome.gateway_stopped")),
     ];
-    let file = state.area("file", t.say("system.catalog"), 12).hint(t.say("system.catalog_hint")).max(MAX_FILE).required();
+    let file =
+        state.area("file", t.say("system.catalog"), 12).hint(t.say("system.catalog_hint")).max(MAX_FILE).required().holds_secrets();
     let which = vec![
         state.typed("since", t.say("audit.since"), "date"),
         state.typed("until", t.say("audit.until"), "date"),

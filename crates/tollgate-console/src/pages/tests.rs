@@ -67,6 +67,8 @@ fn path_of_a_form_maps_to_its_page() {
         ("/keys/key_1/rotate", "/keys/key_1"),
         ("/log/views", "/log"),
         ("/log/views/remove", "/log"),
+        ("/keys/views", "/keys"),
+        ("/keys/views/remove", "/keys"),
         ("/proxies/test", "/proxies"),
         ("/channels/main/models/add", "/channels/main/models"),
         ("/groups/new/offers", "/groups/new"),

@@ -7,7 +7,7 @@ use crate::{
     AdminKeySpec, AdminScope, AuditKind, Change, ChangeRefusal, IdentityChange, IdentityRefusal, IdleTimes, Invite, InviteSpec,
     InviteState, KeyHash, LinkKind, MAX_SESSIONS, MemberPreferences, MemberSpec, NewKey, NewSession, ObjectScope, RandomSource,
     RowFilter, RowKind, SavedView, SecondFactor, SessionClient, SessionFilter, SignInMethod, SortOrder, Store, StoreError,
-    samples::MIDNIGHT,
+    ViewPage, samples::MIDNIGHT,
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -187,7 +187,12 @@ pub(super) async fn preferences_are_kept_with_the_login(store: &Store) {
     apply(store, &[member("ann", Role::Member), open("ann", 1, SecondFactor::None)]).await.unwrap();
     let of = async || store.identity.find_login("ann").await.unwrap().unwrap().login.preferences;
     assert_eq!(of().await, MemberPreferences::default());
-    let view = |name: &str, is_shared| SavedView { name: name.to_owned(), query: "range=7d".to_owned(), is_shared };
+    let view = |name: &str, is_shared| SavedView {
+        page: if is_shared { ViewPage::Keys } else { ViewPage::Log },
+        name: name.to_owned(),
+        query: "range=7d".to_owned(),
+        is_shared,
+    };
     let views = vec![view("mine", false), view("\"shared\":true", false), view("ours", true)];
     let preferences = MemberPreferences {
         language: Some("zh-CN".to_owned()),

@@ -9,6 +9,7 @@ mod channels;
 mod display;
 mod exports;
 mod groups;
+mod key_use;
 mod keys;
 mod log;
 mod members;

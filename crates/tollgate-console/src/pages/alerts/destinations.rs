@@ -175,7 +175,7 @@ async fn destination_page(
         basics.push(state.text("name", t.say("keys.name")).hint(t.say("alerts.name_hint")).max(100).required().focus());
         basics.push(state.choice("kind", t.say("alerts.kind"), kinds));
     }
-    basics.push(state.text("url", t.say("alerts.url")).hint(t.say("alerts.url_hint")).max(2_000).required().wide());
+    basics.push(state.text("url", t.say("alerts.url")).hint(t.say("alerts.url_hint")).max(2_000).required().wide().holds_secrets());
     let has_secret = destination.is_some_and(|destination| destination.has_secret);
     let hint = if has_secret { t.say("alerts.secret_kept") } else { t.say("alerts.secret_hint") };
     basics.push(state.secret("secret", t.say("alerts.secret")).hint(hint).max(1_000));

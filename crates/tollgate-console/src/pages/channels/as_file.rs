@@ -97,7 +97,12 @@ async fn page(request: &PageRequest, state: &FormState, comparison: Option<Compa
     let here = request.url(&format!("{}/file", path(&channel.name)));
     let may_change = request.is_admin() && !channel.is_of_file();
     let form = may_change.then(|| {
-        let text = state.area("file", t.say("channel_file.text"), ROWS).hint(t.say("channel_file.hint")).max(MAX_CHARS).required();
+        let text = state
+            .area("file", t.say("channel_file.text"), ROWS)
+            .hint(t.say("channel_file.hint"))
+            .max(MAX_CHARS)
+            .required()
+            .holds_secrets();
         let sections = vec![ControlSection::new("", vec![text])];
         // After a comparison with changes, the text can be saved, or compared again.
         let form = if comparison.as_ref().is_some_and(|comparison| !comparison.rows.is_empty()) {

@@ -24,7 +24,7 @@ const FIELD: &str = "credential";
 
 /// A field for them. It keeps what was typed when the form is refused; pages are not stored by browsers (`no-store`).
 pub(super) fn control(t: Locale, form: &FormState) -> Control {
-    form.area(FIELD, t.say("channels.credential"), 2).hint(t.say("channels.credentials_hint")).max(MAX_TEXT)
+    form.area(FIELD, t.say("channels.credential"), 2).hint(t.say("channels.credentials_hint")).max(MAX_TEXT).holds_secrets()
 }
 
 /// The credentials of a form. Lines without one are left out.

@@ -229,11 +229,12 @@ fn connection_section(request: &PageRequest, form: &FormState) -> ControlSection
     });
     let mut controls = vec![
         form.choice("protocol", t.say("facet.protocol"), protocols),
-        form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
-        form.area("headers", t.say("channels.headers"), 3).hint(t.say("channels.headers_hint")),
+        form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000).holds_secrets(),
+        form.area("headers", t.say("channels.headers"), 3).hint(t.say("channels.headers_hint")).holds_secrets(),
     ];
     if request.is_admin() {
-        controls.push(form.text("proxy", t.say("channels.proxy")).hint(t.say("channels.proxy_hint")).max(2_000));
+        let proxy = form.text("proxy", t.say("channels.proxy")).hint(t.say("channels.proxy_hint"));
+        controls.push(proxy.max(2_000).holds_secrets());
         controls.push(form.text("ca_file", t.say("channels.ca_file")).hint(t.say("channels.ca_file_hint")).max(1_000));
     }
     controls.extend(private_network(request, form));
@@ -242,7 +243,7 @@ fn connection_section(request: &PageRequest, form: &FormState) -> ControlSection
 
 /// How the gateway identifies itself to the upstream. The key is never shown.
 fn certificate_section(t: Locale, form: &FormState) -> ControlSection {
-    let pem = |name, label, hint| form.area(name, label, 3).hint(hint).max(MAX_PEM);
+    let pem = |name, label, hint| form.area(name, label, 3).hint(hint).max(MAX_PEM).holds_secrets();
     let key = pem("client_key", t.say("channels.client_key"), t.say("channels.client_key_hint"));
     let controls = vec![
         pem("client_certificate", t.say("channels.client_certificate"), t.say("channels.client_certificate_hint")),

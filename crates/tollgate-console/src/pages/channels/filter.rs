@@ -1,5 +1,7 @@
 //! The filter of the list of channels, which is in its address.
 
+use url::form_urlencoded::Serializer;
+
 use super::state::{ChannelState, provider_name};
 use crate::pages::{form::FormData, locale::Locale};
 
@@ -7,6 +9,9 @@ use crate::pages::{form::FormData, locale::Locale};
 const STATES: [(&str, &[u8]); 5] = [("usable", &[2]), ("partly", &[1]), ("unusable", &[0]), ("no_account", &[3]), ("off", &[4])];
 /// Severities that need attention.
 const PROBLEMS: &[u8] = &[0, 1];
+
+/// Longest value that a saved view keeps.
+const MAX_CHARS: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct ChannelFilter {
@@ -39,6 +44,13 @@ impl ChannelFilter {
             model: text("model"),
             tag: text("tag"),
         }
+    }
+
+    /// The query of the list, with its order.
+    pub(super) fn address(query: &FormData) -> String {
+        let known = ["q", "state", "provider", "group", "model", "tag", "sort", "problems"];
+        let pairs = known.into_iter().filter_map(|name| Some((name, query.filled(name)?)));
+        Serializer::new(String::new()).extend_pairs(pairs.filter(|(_, value)| value.chars().count() <= MAX_CHARS)).finish()
     }
 
     pub(super) fn is_set(&self) -> bool {
@@ -174,5 +186,7 @@ mod tests {
         assert_eq!(shown, [("", false), ("gemini", true), ("openai", false)]);
         assert_eq!(choices.last().map(|choice| (choice.name, choice.options.len())), Some(("tag", 2)));
         assert!(filter.is_set() && !ChannelFilter::default().is_set());
+        let typed = FormData::parse(b"x=1&sort=cost&provider=gemini&q=&problems=1&tag=a%26b");
+        assert_eq!(ChannelFilter::address(&typed), "provider=gemini&tag=a%26b&sort=cost&problems=1");
     }
 }

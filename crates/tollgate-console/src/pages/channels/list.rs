@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use askama::Template;
 use serde::Deserialize;
+use tollgate_store::ViewPage;
 
 use super::{
     filter::{ChannelChoice, ChannelFilter},
@@ -25,6 +26,7 @@ use crate::{
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get},
         strip::{Strip, UptimeObject},
+        views::SavedViews,
     },
     time::rfc3339,
 };
@@ -35,6 +37,7 @@ struct ChannelsPage {
     layout: Layout,
     t: Locale,
     filter: ChannelFilter,
+    views: SavedViews,
     choices: Vec<ChannelChoice>,
     is_filtered: bool,
     sorts: Vec<(&'static str, &'static str, bool)>,
@@ -108,6 +111,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         layout: request.layout(t.say("nav.channels")).wide().with(Script::Refresh).with(Script::Tables).with(Script::Choose),
         t,
         is_filtered: filter.is_set(),
+        views: SavedViews::read(&request, ViewPage::Channels).await?,
         filter,
         choices,
         sorts: [
@@ -128,7 +132,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
             ("remove", t.say("channels.remove_short")),
         ],
         rows,
-        csv: request.at("/channels.csv", None),
+        csv: request.at("/channels.csv", &Vec::new()),
         refresh: request.url(&request.address),
     };
     PageReply::ok(&template)

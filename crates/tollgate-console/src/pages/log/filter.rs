@@ -14,6 +14,7 @@ use crate::{
     pages::{
         form::FormData,
         locale::Locale,
+        page_cursors::{AFTER, BACK, CursorPairs, PageCursors},
         period::{self, Period, chosen_width},
     },
     time::{parse_rfc3339, rfc3339},
@@ -23,11 +24,15 @@ const DEFAULT_RANGE: &str = "24h";
 pub(super) const LONGEST_RANGE: &str = "30d";
 
 /// Further parameters of the address.
-const FURTHER: [&str; 8] = ["range", "since", "until", "bars", "after", FOLLOW, "open", CUSTOM];
+const FURTHER: [&str; 11] = ["range", "since", "until", "bars", AFTER, BACK, FOLLOW, "open", REQUEST, LIST, CUSTOM];
 /// Unknown parameters that are named.
 const MAX_UNKNOWN: usize = 5;
 /// Set to `1` by the link to the fields for a fixed time, which are in a part of the form that is closed otherwise.
 pub(super) const CUSTOM: &str = "custom";
+/// The id of a request that is looked for.
+pub(super) const REQUEST: &str = "request";
+/// The query of the list from which it is looked for.
+pub(super) const LIST: &str = "list";
 /// Set to `1` while new records are followed.
 const FOLLOW: &str = "follow";
 
@@ -49,7 +54,7 @@ pub(super) struct LogFilter {
     since: String,
     until: Option<String>,
     values: Vec<(&'static str, String)>,
-    pub(super) after: Option<String>,
+    pub(super) cursors: PageCursors,
     /// The chosen width of bars.
     bars: Option<&'static str>,
     /// Whether the list follows new records.
@@ -76,7 +81,7 @@ impl LogFilter {
             since: fixed.or(begin).unwrap_or_default(),
             until: query.filled("until").map(at),
             values: fields.filter_map(|field| Some((field, value(field)?.to_owned()))).collect(),
-            after: query.filled("after").map(str::to_owned),
+            cursors: PageCursors::of(query),
             bars: chosen_width(query),
             follows: query.value(FOLLOW) == "1",
             is_operator,
@@ -131,21 +136,25 @@ impl LogFilter {
         Serializer::new(String::new()).extend_pairs(self.parameters()).finish()
     }
 
-    /// The query of the page's own address.
-    pub(super) fn query(&self, after: Option<&str>) -> String {
-        let time = self.time_pairs();
-        self.address(&time, after)
+    /// The query of the first page's address; with a cursor that of the page after it.
+    pub(super) fn query(&self, next: Option<&str>) -> String {
+        self.address(&self.time_pairs(), &next.map(|next| self.cursors.next_page(next)).unwrap_or_default())
+    }
+
+    /// The query of the page before this one.
+    pub(super) fn newer(&self) -> Option<String> {
+        Some(self.address(&self.time_pairs(), &self.cursors.previous_page()?))
     }
 
     /// The page with another range until now.
     pub(super) fn with_range(&self, word: &str) -> String {
-        self.address(&[("range", word.to_owned())], None)
+        self.address(&[("range", word.to_owned())], &CursorPairs::new())
     }
 
     /// The page with the same time as a fixed one, which the form shows.
     pub(super) fn with_fixed(&self, now: Timestamp) -> String {
         let until = self.until.clone().unwrap_or_else(|| rfc3339(now));
-        self.address(&[("since", self.since.clone()), ("until", until), (CUSTOM, "1".to_owned())], None)
+        self.address(&[("since", self.since.clone()), ("until", until), (CUSTOM, "1".to_owned())], &CursorPairs::new())
     }
 
     /// The page with bars of another width.
@@ -164,7 +173,7 @@ impl LogFilter {
     pub(super) fn within(&self, at: &str, width_s: i64) -> String {
         let begin = at.parse::<jiff::Timestamp>().map(|at| Timestamp(at.as_microsecond()));
         let until = begin.map(|begin| rfc3339(begin.plus_ms(width_s * 1_000))).unwrap_or_default();
-        self.address(&[("since", at.to_owned()), ("until", until)], None)
+        self.address(&[("since", at.to_owned()), ("until", until)], &CursorPairs::new())
     }
 
     fn time_pairs(&self) -> Vec<(&'static str, String)> {
@@ -177,10 +186,10 @@ impl LogFilter {
         pairs
     }
 
-    fn address(&self, time: &[(&str, String)], after: Option<&str>) -> String {
+    fn address(&self, time: &[(&str, String)], cursors: &CursorPairs) -> String {
         let mut query = Serializer::new(String::new());
         query.extend_pairs(time).extend_pairs(self.bars.map(|bars| ("bars", bars))).extend_pairs(&self.values);
-        query.extend_pairs(after.map(|after| ("after", after)));
+        query.extend_pairs(cursors);
         query.extend_pairs(self.follows.then_some((FOLLOW, "1")));
         query.finish()
     }
@@ -208,7 +217,7 @@ impl LogFilter {
         // A session is sent as a tag, and some choices of outcomes as reasons.
         let field = match param {
             "tags" if self.value("tags").is_empty() => SESSION,
-            _ => FIELDS.into_iter().chain(["since", "until", "after"]).find(|known| *known == param).unwrap_or_default(),
+            _ => FIELDS.into_iter().chain(["since", "until", AFTER]).find(|known| *known == param).unwrap_or_default(),
         };
         let name = label(t, field);
         let said = match expected(t, field) {
@@ -231,7 +240,7 @@ impl LogFilter {
         let others = query.pairs().map(|(name, _)| name).filter(|name| known().all(|known| known != *name));
         let say = |name: &str| {
             let shown: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
-            match nearest(name, known().filter(|known| *known != CUSTOM)) {
+            match nearest(name, known().filter(|known| ![CUSTOM, BACK, LIST].contains(known))) {
                 Some(near) => t.say_with("log.unknown_filter_near", &[("name", &shown), ("near", near)]),
                 None => t.say_with("log.unknown_filter", &[("name", &shown)]),
             }
@@ -269,7 +278,10 @@ mod tests {
     fn address_keeps_the_filter_and_the_range() {
         let filter = of("range=1h&model=a%26b&outcome=refused&unknown=x&after=req_1", true);
         assert_eq!(filter.query(None), "range=1h&model=a%26b&outcome=refused");
-        assert_eq!(filter.query(Some("req_2")), "range=1h&model=a%26b&outcome=refused&after=req_2");
+        assert_eq!(filter.query(Some("req_2")), "range=1h&model=a%26b&outcome=refused&back=req_1&after=req_2");
+        assert_eq!(filter.newer().as_deref(), Some("range=1h&model=a%26b&outcome=refused"));
+        assert_eq!(of("model=a&back=req_1&after=req_2", true).newer().as_deref(), Some("model=a&after=req_1"));
+        assert_eq!(of("model=a", true).newer(), None);
         assert_eq!(filter.with_range("7d"), "range=7d&model=a%26b&outcome=refused");
         assert_eq!(of("group=echo", false).query(None), "group=echo");
         assert!(filter.fixed_query().ends_with("&since=2026-11-20T23%3A00%3A00Z"), "{}", filter.fixed_query());
@@ -313,7 +325,7 @@ mod tests {
     #[test]
     fn unknown_parameters_are_named_with_what_was_meant() {
         let unknown = |query: &str| LogFilter::unknown(Locale::EN, &FormData::parse(query.as_bytes()));
-        assert!(unknown("range=1h&model=a&channel=c&open=req_1&custom=1&since=x&follow=1").is_empty());
+        assert!(unknown("range=1h&model=a&channel=c&open=req_1&custom=1&since=x&follow=1&after=x&back=y&request=z").is_empty());
         assert_eq!(unknown("tag=x"), ["“tag” is no filter of this page and was left out. Did you mean “tags”?"]);
         assert_eq!(unknown("zzzzzzzz=x"), ["“zzzzzzzz” is no filter of this page and was left out."]);
         assert_eq!(unknown("a=1&b=1&c=1&d=1&e=1&f=1&g=1").len(), MAX_UNKNOWN);

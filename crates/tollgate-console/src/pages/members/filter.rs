@@ -43,6 +43,11 @@ impl MemberFilter {
         self.values.iter().map(|(field, value)| (*field, value.as_str())).collect()
     }
 
+    /// The query of the list.
+    pub(super) fn address(&self) -> String {
+        Serializer::new(String::new()).extend_pairs(&self.values).finish()
+    }
+
     /// The query of the list in another order; an empty one is the order of creation.
     pub(super) fn sorted_by(&self, sort: &str) -> String {
         let kept = self.values.iter().filter(|(field, _)| *field != "sort");

@@ -69,7 +69,11 @@ pub(crate) fn walk(admin: &Admin) {
     let view = json!({"name": "mine", "query": "range=7d"});
     ok(&browser.send(admin, "PUT", "/admin/v1/me/views", Some(&view)));
     browser.get(admin, "/admin/v1/me/views");
+    ok(&browser.send(admin, "PUT", "/admin/v1/me/views", Some(&json!({"name": "mine", "page": "keys", "query": "sort=spent"}))));
+    assert_eq!(browser.get(admin, "/admin/v1/me/views?page=keys")["items"][0]["query"], "sort=spent");
     assert_eq!(browser.send(admin, "DELETE", "/admin/v1/me/views?name=mine", None).status, 204);
+    assert_eq!(browser.get(admin, "/admin/v1/me/views")["items"].as_array().map(Vec::len), Some(1));
+    assert_eq!(browser.send(admin, "DELETE", "/admin/v1/me/views?name=mine&page=keys", None).status, 204);
     browser.get(admin, "/admin/v1/me/groups");
     admin.patch("/admin/v1/groups/default", &json!({"self_service": true}));
     ok(&browser.send(admin, "POST", "/admin/v1/keys", Some(&json!({"name": "own"}))));

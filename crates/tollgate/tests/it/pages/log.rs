@@ -166,6 +166,68 @@ fn views_are_kept_for_a_member_and_shared_among_operators() {
 }
 
 #[test]
+fn views_of_lists_are_kept_for_their_page() {
+    let admin = Admin::echo();
+    for (name, role) in [("ann", "member"), ("op", "operator"), ("root", "admin")] {
+        make_member(&admin, name, role);
+    }
+    let (mut ann, mut op, mut root) = (signed_in(&admin, "ann"), signed_in(&admin, "op"), signed_in(&admin, "root"));
+    for (page, form, query, kept) in [
+        ("/log", "/log/views", "?outcome=refused&x=1", "outcome=refused"),
+        ("/keys", "/keys/views", "?state=expired&sort=spent&x=1&after=y", "state=expired&#38;sort=spent"),
+        ("/members", "/member-views", "?role=operator&sort=name&x=1", "role=operator&#38;sort=name"),
+        ("/channels", "/channel-views", "?state=off&sort=cost&x=1", "state=off&#38;sort=cost"),
+    ] {
+        // The same name is another view on another page.
+        let saved = op.post(&admin.gateway, form, &[("name", "mine"), ("query", query), ("shared", "true")]);
+        assert_eq!(location(&saved), format!("{page}?{}", kept.replace("&#38;", "&")));
+        let link = format!("{page}?{kept}\">mine</a>");
+        assert!(op.page(&admin.gateway, page).contains(&link), "{page}");
+        assert!(root.page(&admin.gateway, page).contains(&format!("{link}<span class=\"dim\">op</span>")), "{page}");
+    }
+    assert!(op.page(&admin.gateway, "/keys?state=expired&page=2").contains("name=\"query\" value=\"state=expired\""));
+    ann.post(&admin.gateway, "/keys/views", &[("name", "own"), ("query", "member=op&state=active")]);
+    assert!(ann.page(&admin.gateway, "/keys").contains("/keys?state=active\">own</a>"), "members filter by no member");
+    assert_eq!(ann.post(&admin.gateway, "/channel-views", &[("name", "own"), ("query", "")]).status, 404);
+    let removed = op.post(&admin.gateway, "/keys/views/remove", &[("name", "mine"), ("query", "sort=name")]);
+    assert_eq!(location(&removed), "/keys?sort=name");
+    assert!(!op.page(&admin.gateway, "/keys").contains(">mine</a>") && op.page(&admin.gateway, "/members").contains(">mine</a>"));
+    assert_eq!(op.post(&admin.gateway, "/keys/views/remove", &[("name", "mine")]).status, 404);
+}
+
+#[test]
+fn request_id_opens_its_record_beside_the_list() {
+    let (admin, record) = with_request();
+    let (mut op, mut ann, mut eve) = (signed_in(&admin, "op"), signed_in(&admin, "ann"), signed_in(&admin, "eve"));
+    let search =
+        |person: &mut Person, id: &str| person.get(&admin.gateway, &format!("/log?request={id}&list=model%3Decho%26range%3D7d"));
+    for person in [&mut op, &mut ann] {
+        let address = format!("/log?range=7d&model=echo&open={record}");
+        assert_eq!(location(&search(person, &record)), address);
+        let page = person.page(&admin.gateway, &address);
+        assert!(page.contains(&format!("data-open=\"{record}\"")), "{page}");
+    }
+    for (id, says) in
+        [(record.as_str(), "There is no request"), ("req_unknown", "There is no request"), ("abc", "begins with req_")]
+    {
+        let answer = search(&mut eve, id);
+        let page = answer.text();
+        assert!(answer.status == 200 && page.contains(says) && page.contains(&format!("value=\"{id}\"")), "{id}: {page}");
+        assert!(!page.contains("is no filter of this page"), "{page}");
+    }
+}
+
+#[test]
+fn empty_log_has_a_request_to_copy() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    let page = op.page(&admin.gateway, "/log");
+    assert!(page.contains("data-copy=\"curl &#39;http://127.0.0.1:") && page.contains("/v1/chat/completions"), "{page}");
+    assert!(!op.page(&admin.gateway, "/log?model=other").contains("data-copy=\"curl"), "a filter that matches nothing");
+}
+
+#[test]
 fn stored_contents_are_read_as_messages_and_removed() {
     let admin = Admin::echo();
     for (name, role) in [("ann", "member"), ("eve", "member"), ("op", "operator"), ("mira", "admin")] {

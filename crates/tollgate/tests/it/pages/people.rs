@@ -181,6 +181,9 @@ fn profile_changes_the_password_and_ends_sessions() {
     assert_eq!(location(&lost), "/sign-in?to=%2Fprofile&lost=form");
     let page = other.page(&admin.gateway, "/sign-in?to=%2Fprofile&lost=form");
     assert!(page.contains("You were signed out") && page.contains("value=\"/profile\""), "{page}");
+    // With a script the tab keeps what was typed.
+    assert!(page.contains("data-form-lost=\"") && !page.contains("data-member="), "{page}");
+    assert!(person.page(&admin.gateway, "/profile").contains("data-member=\"mbr_"));
     let mut other = sign_in("another good one");
     let page = person.page(&admin.gateway, "/profile");
     let rows = page.split("<tr>").filter_map(|row| Some((row.contains("this one"), row.split_once("/profile/sessions/")?.1)));

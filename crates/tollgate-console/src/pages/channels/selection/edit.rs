@@ -97,7 +97,7 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
         switch("learn_unsupported", t.say("channels.learn")),
     ];
     if request.is_admin() {
-        let proxy = state.text("proxy", t.say("channels.proxy")).hint(t.say("selection.proxy_hint")).max(2_000);
+        let proxy = state.text("proxy", t.say("channels.proxy")).hint(t.say("selection.proxy_hint")).max(2_000).holds_secrets();
         routing.push(proxy);
     }
     let times = vec![

@@ -15,6 +15,7 @@ use crate::{
         form::{FormData, FormState},
         locale::Locale,
         operations,
+        page_cursors::PageCursors,
         preferences::Toast,
         reply::{PageFailure, PageReply},
         request::{PageRequest, path_of},
@@ -119,7 +120,7 @@ pub(super) fn form(request: &PageRequest, groups: &[GroupObject], state: &FormSt
         Subject::Model(model) => ControlSection::new(t.say("pricing.model_factors"), controls)
             .about(t.say_with("pricing.model_factors_about", &[("model", model)])),
     };
-    let action = request.at("/pricing/groups", request.query.filled("after"));
+    let action = request.at("/pricing/groups", &PageCursors::of(&request.query).here());
     let mut form = FormView::new(action, vec![section], t.say("form.save"));
     if matches!(subject, Subject::Model(_)) {
         form = form.cancel(address(request, &[("model", "")]));

@@ -1,0 +1,75 @@
+// A form that is sent after the session has ended comes back after the sign-in with what was typed. The tab keeps the fields of a form
+// from its sending to the next page, without secrets: passwords, files, and fields that are marked as secret.
+const KEPT = "tollgate.draft";
+const MAX_CHARS = 100_000;
+const LEFT_OUT = ["hidden", "password", "file", "submit", "button", "reset", "image"];
+
+const root = document.documentElement;
+// The member who is signed in, if any.
+const { member } = root.dataset;
+const isBox = (control) => control.type === "checkbox" || control.type === "radio";
+const isSecret = (control) => "secret" in control.dataset || control.autocomplete === "one-time-code";
+const isKept = (control) => control.name && !control.disabled && !LEFT_OUT.includes(control.type) && !isSecret(control);
+const controlsOf = (form) => [...form.elements].filter((control) => control.matches("input, select, textarea") && isKept(control));
+
+function read() {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEPT));
+  } catch {
+    return null;
+  }
+}
+
+function keep(draft) {
+  try {
+    const text = draft && JSON.stringify(draft);
+    if (text && text.length <= MAX_CHARS) sessionStorage.setItem(KEPT, text); else sessionStorage.removeItem(KEPT);
+  } catch {
+    // A browser that keeps nothing loses the form, as the sign-in says.
+  }
+}
+
+function draftOf(form, submitter) {
+  const fields = controlsOf(form).map((control) => ({ name: control.name, value: control.value, on: isBox(control) ? control.checked : undefined }));
+  const action = new URL(submitter?.hasAttribute("formaction") ? submitter.formAction : form.action);
+  return fields.length > 0 ? { member, action: action.pathname, fields } : null;
+}
+
+function show(control) {
+  for (let folded = control.closest("details:not([open])"); folded; folded = folded.parentElement.closest("details:not([open])")) folded.open = true;
+}
+
+// Fills in the form that the draft is of. Returns whether it is on this page.
+function restore({ action, fields }) {
+  const form = [...document.querySelectorAll("main form[method=post]")].find((form) => new URL(form.action).pathname === action);
+  if (!form) return false;
+  const left = [...fields];
+  for (const control of controlsOf(form)) {
+    const at = left.findIndex(({ name, value, on }) => name === control.name && (on === undefined || value === control.value));
+    if (at < 0) continue;
+    const [{ value, on }] = left.splice(at, 1);
+    const isChanged = on === undefined ? control.value !== value : control.checked !== on;
+    if (!isChanged) continue;
+    if (on === undefined) control.value = value; else control.checked = on;
+    show(control);
+  }
+  return true;
+}
+
+/** Keeps the forms of this page, and fills in the one that was lost; `restored` is called if there is one. */
+export function keepDrafts(restored) {
+  const draft = read();
+  const lost = document.querySelector("[data-form-lost]");
+  if (draft && lost) {
+    keep({ ...draft, isLost: true });
+    lost.textContent = lost.dataset.formLost;
+  } else if (draft && member) {
+    keep(null);
+    // Another member reads nothing of it.
+    if (draft.isLost && draft.member === member && restore(draft)) restored();
+  }
+  if (!member) return;
+  document.addEventListener("submit", ({ target, submitter, defaultPrevented }) => {
+    if (!defaultPrevented && target.matches("main form[method=post]")) keep(draftOf(target, submitter));
+  });
+}
