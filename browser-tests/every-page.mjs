@@ -4,7 +4,7 @@ import { callApi } from "./owner.mjs";
 
 // The lines of the table of pages with a method: {path, seenBy}. A test of the console compares the list with the table.
 export function pageRoutes(method) {
-  const lines = readFileSync(new URL("page-routes.txt", import.meta.url), "utf8").trim().split("\n").map((line) => line.split(" "));
+  const lines = readFileSync(process.env.PAGE_ROUTES, "utf8").trim().split("\n").map((line) => line.split(" "));
   return lines.filter(([of]) => of === method).map(([, path, seenBy]) => ({ path, seenBy }));
 }
 

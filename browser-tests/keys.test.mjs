@@ -188,7 +188,8 @@ test("a form that was sent after the session had ended comes back with what was 
   await screenshot(page, "form-restored.light");
   await page.locator("main button.primary").click();
   await page.getByText("The key is ready").waitFor();
-  assert.equal(await page.evaluate(() => sessionStorage.getItem("tollgate.draft")), null);
+  // The script of the next page removes the draft.
+  await page.waitForFunction(() => sessionStorage.getItem("tollgate.draft") === null);
 
   await page.goto(`${gateway.base}/channels/new`);
   await page.locator("#name").fill("lost-channel");

@@ -27,6 +27,7 @@ pub(crate) fn run() -> Result<StepOutcome> {
             .env("TOLLGATE", programs.join("tollgate"))
             .env("PROVIDER", programs.join("scripted-provider"))
             .env("CATALOG", source.join("catalog.toml"))
+            .env("PAGE_ROUTES", shell::root().join("crates/tollgate-console/fixtures/page-routes.txt"))
             .env("SCREENSHOTS", shell::target_dir().join("browser-tests"))
     })?;
     Ok(skipped.map_or(StepOutcome::Passed, StepOutcome::Skipped))

@@ -55,8 +55,8 @@ fn list_of_page_routes_is_complete() {
     let mut lines: Vec<_> = routes().map(line).collect();
     lines.sort();
     let expected: String = lines.into_iter().map(|(_, line)| line).collect();
-    let listed = include_str!("../../../../browser-tests/page-routes.txt");
-    assert_eq!(listed, expected, "browser-tests/page-routes.txt is out of date");
+    let listed = include_str!("../../fixtures/page-routes.txt");
+    assert_eq!(listed, expected, "fixtures/page-routes.txt is out of date");
 }
 
 #[test]

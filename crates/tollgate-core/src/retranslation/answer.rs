@@ -74,6 +74,6 @@ fn relayed(mut relay: Box<dyn StreamRelay>, answer: &Bytes) -> Option<Vec<u8>> {
 /// A stream that was sent as one array, as events.
 fn as_events(text: &str) -> Option<Bytes> {
     let items: Vec<Value> = serde_json::from_str(text).ok()?;
-    let events: String = items.iter().map(|item| format!("data: {item}\n\n")).collect();
-    Some(Bytes::from(events))
+    let events: Vec<String> = items.iter().map(|item| format!("data: {item}\n\n")).collect();
+    Some(Bytes::from(events.concat()))
 }

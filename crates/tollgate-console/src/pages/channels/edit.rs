@@ -72,7 +72,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let offering = groups.iter().filter(|group| group.channels.iter().any(|channel| channel == name));
     let fields = values(&row);
     let pairs = fields.pairs().chain(offering.map(|group| ("groups", group.name.as_str()))).collect::<Vec<_>>();
-    edit_page(&request, &FormState::of(FormData::of(&pairs)), &groups, None).await
+    edit_page(&request, &FormState::of(FormData::of(&pairs)), &groups, None)
 }
 
 /// The initial values of a channel's form.
@@ -112,7 +112,7 @@ pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageF
         Ok(()) => Ok(PageReply::redirect(&request.url(&path(request.path_param("name")))).toast(Toast::Saved)),
         Err(error) => {
             let state = refused(request.t(), &request.form, error)?;
-            edit_page(&request, &state, &groups(&request).await?, None).await
+            edit_page(&request, &state, &groups(&request).await?, None)
         }
     }
 }
@@ -126,9 +126,9 @@ pub(super) async fn compare(request: Arc<PageRequest>) -> Result<PageReply, Page
         Ok(after) => {
             let (name, rows) = (request.path_param("name"), (&before, &after));
             let comparison = EditComparison::of(request.t(), name, rows, &sent, (groups.as_slice(), &request.form));
-            edit_page(&request, &FormState::of(request.form.clone()), &groups, Some(comparison)).await
+            edit_page(&request, &FormState::of(request.form.clone()), &groups, Some(comparison))
         }
-        Err(error) => edit_page(&request, &refused(request.t(), &request.form, error)?, &groups, None).await,
+        Err(error) => edit_page(&request, &refused(request.t(), &request.form, error)?, &groups, None),
     }
 }
 
@@ -197,7 +197,7 @@ fn headers(text: &str) -> Value {
 }
 
 /// The page of a form; with `comparison` after it was compared.
-async fn edit_page(
+fn edit_page(
     request: &PageRequest,
     form: &FormState,
     groups: &[OfferingGroup],

@@ -41,6 +41,8 @@ fn around(admin: &Admin) {
         "usage/summary",
         "usage/attempts",
         "usage/histogram",
+        "keys/summary?search=first",
+        "storage",
     ] {
         admin.get(&at(path));
     }
@@ -54,13 +56,7 @@ fn around(admin: &Admin) {
     ok(&admin.call("PUT", &at("settings/log.slow_ms"), Some(&json!({"value": 5}))));
     admin.get(&at("settings/log.slow_ms"));
     admin.delete(&at("settings/log.slow_ms"));
-    let hook = json!({"name": "hook", "kind": "webhook", "url": "http://127.0.0.1:9/x", "private_network": true});
-    admin.post(&at("alert-destinations"), &hook);
-    admin.get(&at("alert-destinations"));
-    admin.get(&at("alert-destinations/hook"));
-    admin.patch(&at("alert-destinations/hook"), &json!({"status": "off"}));
-    admin.post(&at("alert-destinations/hook/test"), &Value::Null);
-    admin.delete(&at("alert-destinations/hook"));
+    around_alert_destinations(admin);
     admin.get(&at("alert-rules"));
     admin.post(&at("members"), &json!({"name": "poor", "billing": "prepaid"}));
     // A changed setting is evaluated at once.
@@ -78,12 +74,22 @@ fn around(admin: &Admin) {
     let record = at(&format!("usage/{}", answer.header("x-request-id").unwrap()));
     within_a_second("it is booked", || admin.call("GET", &record, None).status == 200);
     admin.get(&format!("{record}/translation"));
-    admin.get(&at("keys/summary?search=first"));
-    admin.get(&at("storage"));
     ok(&admin.call("GET", &at("usage/export"), None));
     around_contents(admin);
     around_jobs(admin);
     crate::identity::walk(admin);
+}
+
+/// Calls the routes of destinations of alerts.
+fn around_alert_destinations(admin: &Admin) {
+    let at = |path: &str| format!("/admin/v1/{path}");
+    let hook = json!({"name": "hook", "kind": "webhook", "url": "http://127.0.0.1:9/x", "private_network": true});
+    admin.post(&at("alert-destinations"), &hook);
+    admin.get(&at("alert-destinations"));
+    admin.get(&at("alert-destinations/hook"));
+    admin.patch(&at("alert-destinations/hook"), &json!({"status": "off"}));
+    admin.post(&at("alert-destinations/hook/test"), &Value::Null);
+    admin.delete(&at("alert-destinations/hook"));
 }
 
 /// Calls the routes that concern several channels at once.

@@ -19,7 +19,7 @@ struct PageRoute {
 
 /// The table of pages; a test of the console compares this list with it.
 fn page_routes() -> impl Iterator<Item = PageRoute> {
-    include_str!("../../../../../browser-tests/page-routes.txt").lines().map(|line| {
+    include_str!("../../../../tollgate-console/fixtures/page-routes.txt").lines().map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         let [method, path, seen_by] = words[..] else { panic!("{line}") };
         PageRoute { method, path, seen_by }

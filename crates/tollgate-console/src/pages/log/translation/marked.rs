@@ -83,7 +83,9 @@ impl<'a> Writer<'a> {
                 }
                 self.line(&format!("]{end}"), depth, mark);
             }
-            other => self.line(&format!("{lead}{other}{end}"), depth, mark),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                self.line(&format!("{lead}{value}{end}"), depth, mark);
+            }
         }
     }
 }
