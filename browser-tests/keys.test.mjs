@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
-import { PASSWORD, asOwner, signIn } from "./owner.mjs";
+import { PASSWORD, asOwner, callApi, signIn } from "./owner.mjs";
 import { browser, chat, gateway, makeKey, useGateway } from "./suite.mjs";
 
 useGateway();
@@ -200,5 +200,22 @@ test("a form that was sent after the session had ended comes back with what was 
   await page.waitForURL("**/channels/new");
   assert.equal(await page.locator("#name").inputValue(), "lost-channel");
   assert.equal(await page.locator("#credential").inputValue(), "");
+
+  // A change by another person meanwhile is not overwritten.
+  const other = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(other.page, gateway);
+  const { id } = await callApi(other.page, "POST", "/admin/v1/groups", { name: "drafted", channels: ["chat"] });
+  await page.goto(`${gateway.base}/groups/${id}`);
+  await page.locator("#description").fill("typed before");
+  await callApi(other.page, "PATCH", "/admin/v1/groups/drafted", { sale_multiplier: "0.5" });
+  await lose();
+  await again();
+  await page.waitForURL(`**/groups/${id}`);
+  await page.getByText("The form has what you typed.").waitFor();
+  assert.equal(await page.locator("#description").inputValue(), "typed before");
+  await page.locator("main button.primary").first().click();
+  await page.getByText("It was changed since this page was loaded.").waitFor();
+  assert.equal((await callApi(other.page, "GET", "/admin/v1/groups/drafted")).sale_multiplier, "0.5");
+  await other.context.close();
   await context.close();
 });

@@ -9,7 +9,9 @@ const root = document.documentElement;
 const { member } = root.dataset;
 const isBox = (control) => control.type === "checkbox" || control.type === "radio";
 const isSecret = (control) => "secret" in control.dataset || control.autocomplete === "one-time-code";
-const isKept = (control) => control.name && !control.disabled && !LEFT_OUT.includes(control.type) && !isSecret(control);
+// The revision that a form began with comes back with it, so that a change by another person meanwhile is not overwritten.
+const isRevision = (control) => control.type === "hidden" && control.name === "revision";
+const isKept = (control) => control.name && !control.disabled && (isRevision(control) || !LEFT_OUT.includes(control.type)) && !isSecret(control);
 const controlsOf = (form) => [...form.elements].filter((control) => control.matches("input, select, textarea") && isKept(control));
 
 function read() {
@@ -29,10 +31,9 @@ function keep(draft) {
   }
 }
 
-function draftOf(form, submitter) {
+function draftOf(form) {
   const fields = controlsOf(form).map((control) => ({ name: control.name, value: control.value, on: isBox(control) ? control.checked : undefined }));
-  const action = new URL(submitter?.hasAttribute("formaction") ? submitter.formAction : form.action);
-  return fields.length > 0 ? { member, action: action.pathname, fields } : null;
+  return fields.length > 0 ? { member, action: new URL(form.action).pathname, fields } : null;
 }
 
 function show(control) {
@@ -69,7 +70,7 @@ export function keepDrafts(restored) {
     if (draft.isLost && draft.member === member && restore(draft)) restored();
   }
   if (!member) return;
-  document.addEventListener("submit", ({ target, submitter, defaultPrevented }) => {
-    if (!defaultPrevented && target.matches("main form[method=post]")) keep(draftOf(target, submitter));
+  document.addEventListener("submit", ({ target, defaultPrevented }) => {
+    if (!defaultPrevented && target.matches("main form[method=post]")) keep(draftOf(target));
   });
 }

@@ -10,13 +10,13 @@ async function isGone() {
 }
 
 /**
- * Loads the page again. A gateway that restarts does not answer for a while, and the browser's page of an error would stay: until it
- * does, the page remains, and `waiting` is called.
+ * Loads the page again. A gateway that restarts does not answer for a while, or a proxy answers for it, and that page of an error would
+ * stay: until the gateway answers, the page remains, and `waiting` is called.
  */
 export async function reload(waiting = () => {}) {
   for (let wait = FIRST_WAIT_MS; ; wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
     const answer = await fetch(location.href, { redirect: "manual" }).catch(() => undefined);
-    if (answer && answer.status !== 503) break;
+    if (answer && ![502, 503, 504].includes(answer.status)) break;
     waiting();
     await new Promise((resolve) => setTimeout(resolve, wait));
   }

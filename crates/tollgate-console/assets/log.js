@@ -202,13 +202,15 @@ async function reload() {
   waiting = undefined;
   const part = () => document.getElementById("rows");
   const { live } = part().dataset;
+  const seen = unseen;
   // Another filter may have replaced the list meanwhile.
   const page = await loadPart(part, location.href, reload, { isCurrent: () => part().dataset.live === live });
   const rows = page?.getElementById("rows");
   if (!rows) return;
   document.getElementById("rows").replaceWith(rows);
   window.htmx?.process(rows);
-  if (!isOlder()) count(0);
+  // Records that came after the request for the list may not be in it.
+  if (!isOlder()) count(unseen - seen);
   document.dispatchEvent(new CustomEvent("rows:new"));
 }
 

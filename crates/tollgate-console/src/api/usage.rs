@@ -175,7 +175,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Get,
             "/admin/v1/usage/{record}/translation",
             "get_translation",
-            "The stored body of a request beside the one that its upstream was sent, and the answer in both protocols.",
+            "The stored body of a request, if the reader may read it, beside the one that its upstream was sent, and the answer in both protocols.",
             handler!(translation::show),
         )
         .returns(ResponseSchema::Object(&translation::TRANSLATION)),

@@ -54,8 +54,8 @@ pub(super) static ROUTES: &[PageRoute] = &[
 const PAGE: &str = "100";
 /// Models that the preview names.
 const MAX_OFFERS: usize = 500;
-/// Channels that a form offers to choose from.
-const MAX_CHANNELS: &str = "200";
+/// Channels that a form offers to choose from: as many as the list of channels has.
+const MAX_CHANNELS: &str = "1000";
 
 #[derive(Debug, Template)]
 #[template(path = "groups.html")]

@@ -72,6 +72,30 @@ fn found((from, to): (Protocol, Protocol), field: &str, sent: &Value) -> Paramet
     other.map_or(ParameterOutcome::Rewritten, |name| ParameterOutcome::Renamed(name.to_owned()))
 }
 
-fn is_there(value: &Value, path: &str) -> bool {
-    path.split('.').try_fold(value, |value, name| value.get(name)).is_some()
+/// Whether a body has something at a path such as `messages[1].content[0].tool`.
+fn is_there(body: &Value, path: &str) -> bool {
+    let steps = path.split(['.', '[', ']']).filter(|step| !step.is_empty());
+    let found = steps.into_iter().try_fold(body, |value, step| match value {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => value.get(step),
+    });
+    found.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_lead_into_lists() {
+        let body = json!({"messages": [{}, {"content": [{"tool": 1}]}], "stream_options": {"include_usage": true}});
+        for path in ["messages", "messages[1].content[0].tool", "stream_options.include_usage"] {
+            assert!(is_there(&body, path), "{path}");
+        }
+        for path in ["messages[2]", "messages[0].content", "messages.content", "stream_options[0]", "stream"] {
+            assert!(!is_there(&body, path), "{path}");
+        }
+    }
 }

@@ -31,7 +31,7 @@ impl EditComparison {
         sent: &Map<String, Value>,
         (groups, form): (&[OfferingGroup], &FormData),
     ) -> Self {
-        let (mut before, mut after) = (compared(before), marked(t, compared(after), sent));
+        let (mut before, mut after) = (compared(before), marked(t, before, compared(after), sent));
         let (now, then) = offering(name, groups, form);
         before.insert("groups".to_owned(), now);
         after.insert("groups".to_owned(), then);
@@ -49,10 +49,16 @@ fn compared(row: &Map<String, Value>) -> Map<String, Value> {
 }
 
 /// The row with typed secrets marked as such: their values are not in the rows of the admin API.
-fn marked(t: Locale, mut row: Map<String, Value>, sent: &Map<String, Value>) -> Map<String, Value> {
+fn marked(t: Locale, before: &Map<String, Value>, mut row: Map<String, Value>, sent: &Map<String, Value>) -> Map<String, Value> {
     let is_typed = |value: &Value| value.as_str().is_some_and(|text| text != KEPT);
     if sent.get("client_key").is_some_and(is_typed) {
         row.insert("client_key".to_owned(), t.say("channels.typed_secret").into());
+    }
+    // A stored proxy is shown without its password: one that was typed may differ in that alone.
+    if sent.get("proxy").is_some_and(|typed| typed.is_string() && Some(typed) != before.get("proxy"))
+        && row.get("proxy") == before.get("proxy")
+    {
+        row.insert("proxy".to_owned(), t.say("channels.typed_secret").into());
     }
     let typed = sent.get("headers").and_then(Value::as_object).into_iter().flatten().filter(|(_, value)| is_typed(value));
     if let Some(headers) = row.get_mut("headers").and_then(Value::as_object_mut) {
@@ -115,5 +121,15 @@ mod tests {
         assert_eq!(rows.iter().map(|(field, ..)| *field).collect::<Vec<_>>(), ["client_key", "headers"]);
         assert!(rows.iter().all(|(_, before, after)| before.contains("***") && after.contains("new value")), "{rows:?}");
         assert!(!format!("{rows:?}").contains("typed-secret") && changed.needs_key);
+    }
+
+    #[test]
+    fn typed_password_of_a_proxy_is_a_change() {
+        let row = json!({"headers": {}, "proxy": "http://me:***@proxy:1"});
+        let with = |proxy: &str| compared_with(row.clone(), row.clone(), &json!({"proxy": proxy}), "groups=a");
+        let changed = with("http://me:secret@proxy:1");
+        assert_eq!(shown(&changed).iter().map(|(field, ..)| *field).collect::<Vec<_>>(), ["proxy"]);
+        assert!(!format!("{changed:?}").contains("secret"), "{changed:?}");
+        assert!(with("http://me:***@proxy:1").rows.is_empty());
     }
 }

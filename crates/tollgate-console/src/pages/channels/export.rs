@@ -1,4 +1,5 @@
-//! The list of channels as a file: all channels of the filter, in its order, without credentials.
+//! The list of channels as a file: all channels of the filter, in its order, without credentials. Queries of base URLs are left out,
+//! because they may have keys.
 
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ fn line(state: &ChannelState, sources: &Sources) -> CsvLine {
         channel.provider.clone(),
         channel.status.clone(),
         state_word(state.severity()).to_owned(),
-        text(&channel.base_url),
+        text(channel.base_url.split('?').next().unwrap_or_default()),
         texts(&channel.tags),
         channel.priority.to_string(),
         channel.weight.to_string(),

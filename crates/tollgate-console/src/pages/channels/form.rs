@@ -219,7 +219,7 @@ pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> 
     let t = request.t();
     let mut controls = vec![
         form.text("name", t.say("channels.name")).hint(t.say("channels.name_hint")),
-        form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
+        form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000).holds_secrets(),
         credentials::control(t, form),
     ];
     controls.extend(private_network(request, form));

@@ -36,7 +36,7 @@ pub(super) async fn of(request: &PageRequest, filter: &KeyFilter, page: &ApiPage
         return Ok(None);
     }
     let pairs: Vec<(&str, &str)> = filter.pairs().into_iter().filter(|(name, _)| *name != "sort").collect();
-    match request.read::<Sums>(operations::SUM_KEYS, get(&pairs)).await {
+    match request.read_kept::<Sums>(operations::SUM_KEYS, get(&pairs)).await {
         Ok(sums) => Ok(Some(text(t, &sums))),
         // Too many keys to filter, or a busy database: the list matters more.
         Err(error) if error.code() == "server_overloaded" || error.is_about_input() => Ok(None),

@@ -17,8 +17,10 @@ use crate::{
     },
 };
 
-/// Members that are read at once: as many as sums can be limited to.
-const PAGE: &str = "100";
+/// Members that are read at once. A search sorts all members for each page.
+const PAGE: &str = "1000";
+/// Members whose sums and balances are read at once.
+const SUMMED: usize = 50;
 
 struct MemberList(MemberFilter);
 
@@ -52,9 +54,11 @@ impl CsvList for MemberList {
         pairs.push(("limit", PAGE));
         pairs.extend(after.map(|after| ("after", after)));
         let found = found(request, pairs).await?;
-        let spent = spent(request, &found.items).await?;
-        let balances = balances(request, &found.items).await?;
-        let items = found.items.iter().map(|member| line(member, &spent, &balances)).collect();
+        let mut items = Vec::with_capacity(found.items.len());
+        for members in found.items.chunks(SUMMED) {
+            let (spent, balances) = (spent(request, members).await?, balances(request, members).await?);
+            items.extend(members.iter().map(|member| line(member, &spent, &balances)));
+        }
         Ok(ApiPage { items, next: found.next })
     }
 }
