@@ -17,10 +17,9 @@ mod select;
 mod summarise;
 pub(crate) mod types;
 
-use std::{error::Error, pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use http::Response;
-use tokio_util::sync::CancellationToken;
 use tollgate_core::{Caller, Catalog};
 use tollgate_protocol::Target;
 use tollgate_store::JournalWriter;
@@ -42,29 +41,13 @@ use self::{
     },
 };
 use crate::{
-    fallback::FallbackService,
     in_place::{boxed, pinned},
     refusal::Refusal,
     request::{Head, Incoming, RequestBody},
     response::AnswerBody,
-    server::{self, Drained, Listening, ModelPath, RunError},
-    state::{shared::Shared, shares::Receiving},
+    server::ModelPath,
+    state::shares::Receiving,
 };
-
-/// Makes the worker of a core, on the core's thread.
-pub type WorkerFactory = Box<dyn Fn(u16) -> Result<Worker, Box<dyn Error + Send + Sync>> + Send + Sync>;
-
-/// [`server::run`] with a worker for each core. The future is boxed so that server and path are compiled with this crate, for speed, and not
-/// with the program that calls them, which is built for size.
-pub fn run(
-    shared: Arc<Shared>,
-    listening: Listening,
-    workers: WorkerFactory,
-    fallback: Arc<dyn FallbackService>,
-    shutdown: CancellationToken,
-) -> Pin<Box<dyn Future<Output = Result<Drained, RunError>> + Send>> {
-    Box::pin(server::run(shared, listening, workers, fallback, shutdown))
-}
 
 impl ModelPath for Worker {
     fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send {

@@ -10,7 +10,6 @@ mod bisect;
 mod watch;
 
 use std::{
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
@@ -119,12 +118,8 @@ impl UsageWriter {
     }
 
     /// Writes records until every sender is dropped or `stop` is cancelled, then the remaining ones. `recovered` are the
-    /// records that the last process left unwritten in the journal. Boxed, as [`crate::path::run`] is.
-    pub fn run(self, recovered: UnbookedRecords, stop: CancellationToken) -> Pin<Box<dyn Future<Output = UsageBacklog> + Send>> {
-        Box::pin(self.run_writer(recovered, stop))
-    }
-
-    async fn run_writer(self, recovered: UnbookedRecords, stop: CancellationToken) -> UsageBacklog {
+    /// records that the last process left unwritten in the journal.
+    pub async fn run(self, recovered: UnbookedRecords, stop: CancellationToken) -> UsageBacklog {
         let watch = JournalWatch {
             journal: Arc::clone(&self.journal),
             registry: Arc::clone(&self.registry),

@@ -19,8 +19,8 @@ use tollgate_gateway::{
         telemetry::Telemetry,
         usage_writer::{UsageBacklog, UsageWriter},
     },
-    path::{self, Worker, WorkerFactory},
-    server::Listening,
+    path::Worker,
+    server::{Listening, run as run_cores},
     state::{
         health_records::HealthRecords, health_registry::HealthRegistry, request_log::LogThread, shared::Shared,
         usage_recorder::UsageQueue, usage_recorder::UsageRecorder,
@@ -150,7 +150,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     };
     background.spawn(leaving.serve(stop_cores.clone()));
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
-    let drained = path::run(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
+    let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
     let is_ending_now = shared.condition.is_ending_now();
     // The cores have ended, so every record is queued. Write the remaining records, then stop everything else.
     shared.condition.hand_over.end_moves();
@@ -312,13 +312,18 @@ fn spawn_background(
 }
 
 /// Factory of the request path of a core; called on the core's thread.
-fn core_factory(shared: Arc<Shared>, journal: Arc<Journal>, queue: UsageQueue, registry: Arc<HealthRegistry>) -> WorkerFactory {
-    Box::new(move |core| {
+fn core_factory(
+    shared: Arc<Shared>,
+    journal: Arc<Journal>,
+    queue: UsageQueue,
+    registry: Arc<HealthRegistry>,
+) -> impl Fn(u16) -> Result<Worker, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static {
+    move |core| {
         let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
         let client = Client::new(Arc::clone(&shared.trust), Arc::clone(&shared.clock)).with_journal(&recorder.journal);
         let upstream = UpstreamDispatch::new(client, Arc::clone(&shared.clock));
         Ok(Worker::new(recorder, Arc::new(upstream))?)
-    })
+    }
 }
 
 /// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the
