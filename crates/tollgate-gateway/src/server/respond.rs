@@ -31,7 +31,7 @@ use crate::{
     refusal::{REQUEST_ID, Refusal},
     request::{BodyPace, Head, Incoming, RequestBody, UnreadBody},
     response::{AnswerBody, whole},
-    settings::{MetricsAccess, RequestSettings},
+    settings::{MetricsAccess, RequestSettings, Settings},
     state::{authenticator::RecentKey, metrics::METRICS_CONTENT_TYPE, shared::Shared, shares::InFlightRequest},
 };
 
@@ -57,9 +57,10 @@ pub(super) async fn answer<P: ModelPath>(
     let started = core.shared.clock.instant();
     let framing = context.timers.begin(started);
     let mut in_progress = RequestInProgress::new(Arc::clone(&context.timers), Arc::clone(&core.shared.clock));
+    let settings = core.shared.settings.load();
     let (mut parts, body) = request.into_parts();
     if core.serves == Serves::Everything {
-        ingress::remove_base_path(&mut parts.uri, &core.shared.settings.load().base_path);
+        ingress::remove_base_path(&mut parts.uri, &settings.base_path);
     }
     let headers = HeaderFields::from(std::mem::take(&mut parts.headers));
     let version = parts.version;
@@ -70,9 +71,8 @@ pub(super) async fn answer<P: ModelPath>(
         Serves::Fallback => Destination::Fallback,
     };
     let destination = if context.targets == ServedTargets::Pages { page_or_refused(destination) } else { destination };
-    let head = head_of(&core, &context, (&parts, headers), &destination, started);
+    let head = head_of(&core, &context, &settings, (&parts, headers), &destination, started);
     let (from, request_id, min_rate) = (head.from, head.request_id, head.settings.bounds.min_rate);
-    let settings = core.shared.settings.load();
     let page = if core.serves == Serves::Everything { cors::allowed(parts.uri.path(), &head.headers, &settings) } else { None };
     let is_valid = || guard::check(&parts, &head.headers, framing, &settings.http).is_ok();
     let preflight = page.as_ref().and_then(|_| cors::preflight(&parts.method, &head.headers)).filter(|_| is_valid());
@@ -292,11 +292,11 @@ fn refuse<P>(core: &Core<P>, refusal: &Refusal, head: &Head) -> Response<AnswerB
 fn head_of<P>(
     core: &Core<P>,
     context: &ConnectionContext,
+    settings: &Settings,
     (parts, headers): (&Parts, HeaderFields),
     destination: &Destination,
     started: tokio::time::Instant,
 ) -> Box<Head> {
-    let settings = core.shared.settings.load();
     let mut head = anonymous_head(core, context, started);
     head.from = protocol_of(destination);
     head.settings = settings.of_request();
