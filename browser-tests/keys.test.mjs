@@ -48,6 +48,26 @@ test("a key is tested on its page over the chosen protocol, and its secret is ke
   });
 });
 
+test("the groups of a key are chosen and put in order by keyboard", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    for (const name of ["tried-first", "tried-second"]) await callApi(page, "POST", "/admin/v1/groups", { name, channels: ["chat"] });
+    const { id } = await callApi(page, "POST", "/admin/v1/keys", { name: "ordered", groups: ["tried-first"] });
+    await page.goto(`${gateway.base}/keys/${id}`);
+    const second = page.getByRole("checkbox", { name: "tried-second" });
+    await second.focus();
+    await page.keyboard.press("Space");
+    const up = page.getByRole("button", { name: "Move tried-second up" });
+    await up.focus();
+    for (let tries = 0; tries < 20 && await up.getAttribute("aria-disabled") === "false"; tries += 1) await page.keyboard.press("Enter");
+    await checkPage(page, faults, "key, groups in order");
+    await screenshot(page, "key-groups.light");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved").first().waitFor();
+    assert.deepEqual((await callApi(page, "GET", `/admin/v1/keys/${id}`)).groups, ["tried-second", "tried-first"]);
+    assert.deepEqual(await page.locator("[data-order] input:checked").evaluateAll((all) => all.map((box) => box.value)), ["tried-second", "tried-first"]);
+  });
+});
+
 test("the page of a key shows its use, which leads to the log", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults, context) => {
     const key = await makeKey(page, "used");

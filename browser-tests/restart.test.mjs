@@ -60,7 +60,7 @@ for (const signal of ["SIGTERM", "SIGKILL"]) {
     await page.locator("[data-live].paused").waitFor();
     await gateway.startAgain();
     // Jobs are kept in the memory of the process.
-    await page.getByText("Not found").first().waitFor();
+    await page.getByText("The gateway does not know this job").waitFor();
     assert.ok(page.url().startsWith(gateway.base));
     await context.close();
   });

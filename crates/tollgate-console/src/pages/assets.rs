@@ -56,6 +56,7 @@ static SOURCES: &[Source] = &[
     source!("operators.js"),
     source!("download.js"),
     source!("choose.js"),
+    source!("order.js"),
     source!("contents.js"),
     source!("home.js"),
     source!("passkey.js"),

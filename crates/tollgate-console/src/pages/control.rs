@@ -34,6 +34,8 @@ pub(crate) struct Control {
     pub(crate) has_focus: bool,
     /// What is typed may be a secret, so that the browser does not keep it when a form is lost.
     pub(crate) is_secret: bool,
+    /// The order of the choices matters: the label of the button that moves one up, with `{name}`.
+    pub(crate) moves: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +89,7 @@ impl FormState {
             is_wide: false,
             has_focus: false,
             is_secret: false,
+            moves: None,
         }
     }
 
@@ -195,6 +198,11 @@ impl Control {
 
     pub(crate) fn focus(self) -> Self {
         Self { has_focus: true, ..self }
+    }
+
+    /// Choices that the reader can put in order.
+    pub(crate) fn ordered(self, moves: &'static str) -> Self {
+        Self { moves: Some(moves), ..self }
     }
 
     /// May hold secrets, such as the headers of a channel.

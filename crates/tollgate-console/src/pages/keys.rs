@@ -211,11 +211,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
     };
     let now = request.state.gateway.now();
     let may_change = request.is_operator() && key.owner != "file" && key.state != "revoked";
-    let form = may_change.then(|| {
-        let was_sent = state.has("rpm");
-        let state = if was_sent { state.clone() } else { FormState::of(form::values(&key)) };
-        form::section(t, &state, form::Shape::new(true))
-    });
+    let form = if may_change { Some(change_form(request, &key, state).await?) } else { None };
     let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets);
     let budgets = budgets.map(|budget| BudgetRow::of(t, budget, request.is_operator())).collect();
     let models = allowance.iter().flat_map(|allowance| &allowance.models).map(String::as_str);
@@ -229,6 +225,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
             .below("/keys", t.say("nav.keys"))
             .with(Script::Download)
             .with(Script::KeyTest)
+            .with(Script::Order)
             .returns_to(&format!("/keys/{}", key.id)),
         t,
         banner: state.banner(),
@@ -255,6 +252,16 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         form,
     };
     Ok(PageReply::page(state.status(), &template)?.connects_to(other))
+}
+
+/// The form that changes a key: with what was sent, else with the key's values.
+async fn change_form(request: &PageRequest, key: &KeyObject, state: &FormState) -> Result<ControlSection, ApiError> {
+    let was_sent = state.has("rpm");
+    let state = if was_sent { state.clone() } else { FormState::of(form::values(key)) };
+    let groups = making::choice_of_all(request, &state).await?;
+    let mut section = form::section(request.t(), &state, form::Shape { is_operator: true, names_groups: groups.is_none() });
+    section.controls.splice(0..0, groups);
+    Ok(section)
 }
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {

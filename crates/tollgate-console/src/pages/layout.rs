@@ -74,6 +74,8 @@ pub(crate) enum Script {
     Tables,
     /// Rows that are chosen.
     Choose,
+    /// Choices that are put in order.
+    Order,
     /// A stored conversation that is continued in the playground.
     Contents,
     /// Forms that a browser answers with a passkey.
@@ -388,6 +390,10 @@ impl Layout {
 
     pub(crate) fn has_choices(&self) -> bool {
         self.has(Script::Choose)
+    }
+
+    pub(crate) fn has_orders(&self) -> bool {
+        self.has(Script::Order)
     }
 
     pub(crate) fn has_contents(&self) -> bool {

@@ -185,6 +185,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "day" => t.say("problem.day"),
         "exists" => t.say("problem.exists"),
         "factor" => t.say("problem.factor"),
+        "job_gone" => t.say("problem.job_gone"),
         "key_exists" => t.say("problem.key_exists"),
         "key_name" => t.say("problem.key_name"),
         "last_admin" => t.say("problem.last_admin"),

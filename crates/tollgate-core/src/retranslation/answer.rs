@@ -25,13 +25,14 @@ impl Retranslation {
     }
 
     fn stream(&self, text: &str, answer: &Bytes) -> Option<Vec<u8>> {
-        let is_array = text.trim_start().starts_with('[');
-        if self.from == self.to {
-            let framing = if is_array { Framing::JsonArray } else { Framing::Sse };
-            return relayed(codec(self.to).relay(framing, &self.edits()), answer);
-        }
-        let events = if is_array { as_events(text)? } else { answer.clone() };
-        relayed(translating_relay(self.from, self.to, &self.context()), &events)
+        // Upstreams are always asked for events, also where the caller was sent one array.
+        let events = if text.trim_start().starts_with('[') { as_events(text)? } else { answer.clone() };
+        let relay = if self.from == self.to {
+            codec(self.to).relay(Framing::Sse, &self.edits())
+        } else {
+            translating_relay(self.from, self.to, &self.context())
+        };
+        relayed(relay, &events)
     }
 
     /// The upstream's name of the model in the place of the caller's.

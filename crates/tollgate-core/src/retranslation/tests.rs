@@ -146,6 +146,18 @@ fn streamed_answer_is_written_as_events_of_the_upstream() {
 }
 
 #[test]
+fn streamed_array_is_written_as_the_events_that_its_upstream_sent() {
+    let sent = body(&json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}));
+    let answer = json!([{"candidates": [{"content": {"role": "model", "parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}]);
+    for to in [Protocol::Gemini, Protocol::OpenAi] {
+        let native = UsageRecord { protocol_in: Protocol::Gemini, method: Method::StreamGenerate, stream: true, ..record(to, &[]) };
+        let written = retranslate(&snapshot(to, Vec::new()), &native, &sent).unwrap();
+        let events = written.upstream_answer(&answer.to_string()).unwrap();
+        assert!(events.starts_with("data: ") && events.contains("hello"), "{events}");
+    }
+}
+
+#[test]
 fn what_cannot_be_written_again_is_said() {
     let known = snapshot(Protocol::Gemini, Vec::new());
     let of = |record: &UsageRecord, body: &[u8]| retranslate(&known, record, &Bytes::copy_from_slice(body)).unwrap_err();

@@ -39,7 +39,7 @@ const FIELDS: &[&str] = &[
     "tags",
     TYPED_NAME,
 ];
-/// A chosen group of a new key.
+/// A chosen group of a key.
 const GROUP: &str = "group";
 /// A period for which a key is valid from now on.
 const VALID_FOR: &str = "valid_for";
@@ -73,7 +73,7 @@ pub(super) struct KnownGroup {
     pub(super) about: Option<String>,
 }
 
-/// The groups of a new key, given with their labels, in the order in which they are tried; `None` if there are too many to choose
+/// The groups of a key, given with their labels, in the order in which they are tried; `None` if there are too many to choose
 /// from. Those that are chosen already, such as the groups of a key that is duplicated, come first in their order, also if the
 /// reader could not name them.
 pub(super) fn group_choice(t: Locale, state: &FormState, known: &[KnownGroup]) -> Option<Control> {
@@ -93,7 +93,7 @@ pub(super) fn group_choice(t: Locale, state: &FormState, known: &[KnownGroup]) -
     let choices: Vec<Choice> = chosen.chain(others).collect();
     (choices.len() <= MAX_CHECKS).then(|| Control {
         fault: state.fault("groups").map(str::to_owned),
-        ..state.chosen(GROUP, t.say("keys.groups"), choices).hint(t.say("keys.groups_choose_hint"))
+        ..state.chosen(GROUP, t.say("keys.groups"), choices).hint(t.say("keys.groups_choose_hint")).ordered(t.say("form.move_up"))
     })
 }
 

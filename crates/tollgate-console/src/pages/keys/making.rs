@@ -82,14 +82,14 @@ async fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply,
         return Err(ApiError::no_self_service("default").into());
     }
     let groups = if request.is_operator() {
-        every_group(request).await?
+        choice_of_all(request, state).await?
     } else {
-        Some(own.into_iter().map(|group| choice(t, group)).collect())
+        let own: Vec<form::KnownGroup> = own.into_iter().map(|group| choice(t, group)).collect();
+        form::group_choice(t, state, &own)
     };
-    let groups = groups.and_then(|groups| form::group_choice(t, state, &groups));
     let member = || state.text("member", t.say("keys.member")).hint(t.say("keys.member_hint"));
     let template = NewKeyPage {
-        layout: request.layout(t.say("keys.new")).below("/keys", t.say("nav.keys")),
+        layout: request.layout(t.say("keys.new")).below("/keys", t.say("nav.keys")).with(Script::Order),
         t,
         banner: state.banner(),
         name: state.text("name", t.say("keys.name")).hint(t.say("keys.name_hint")).max(100).required().focus(),
@@ -156,8 +156,8 @@ fn count(form: &FormData) -> Result<u64, ApiError> {
     Ok(count)
 }
 
-/// The groups that an operator can name; `None` if there are more than a page lists.
-async fn every_group(request: &PageRequest) -> Result<Option<Vec<form::KnownGroup>>, ApiError> {
+/// The groups that an operator can choose for a key; `None` if there are too many.
+pub(super) async fn choice_of_all(request: &PageRequest, state: &FormState) -> Result<Option<Control>, ApiError> {
     #[derive(Deserialize)]
     struct Group {
         name: String,
@@ -171,7 +171,11 @@ async fn every_group(request: &PageRequest) -> Result<Option<Vec<form::KnownGrou
         let label = group_label(t, &group.name, &group.sale_multiplier, !group.model_multipliers.is_empty());
         form::KnownGroup { name: group.name, label, about: group.description }
     };
-    Ok(found.next.is_none().then(|| found.items.into_iter().map(choice).collect()))
+    if found.next.is_some() {
+        return Ok(None);
+    }
+    let all: Vec<form::KnownGroup> = found.items.into_iter().map(choice).collect();
+    Ok(form::group_choice(t, state, &all))
 }
 
 /// A group of the reader's.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -285,7 +286,8 @@ impl JobResult {
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let call = ApiCall { path: path_of(&[("job", request.path_param("job"))]), ..ApiCall::default() };
-    let job: JobObject = request.read(operations::GET_JOB, call).await?;
+    let found = request.read::<JobObject>(operations::GET_JOB, call).await;
+    let job = found.map_err(|error| if error.status == StatusCode::NOT_FOUND { error.because("job_gone") } else { error })?;
     let row = JobRow::of(t, &job);
     let fault = |fault: &FaultObject| {
         t.say_with(
