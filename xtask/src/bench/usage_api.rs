@@ -78,6 +78,10 @@ pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<[f6
         let mut init = tollgate(&["init", "--admin", usage_pages::ADMIN]);
         init.arg("--file").arg(data.join("tollgate.toml")).env("TOLLGATE_ADMIN_PASSWORD", usage_pages::PASSWORD);
         shell::output(&mut init)?;
+        // The pages of the model square are about what a group offers.
+        let offered = format!("serves=[{{\"model\":\"{}\"}}]", usage_pages::MODEL);
+        shell::output(&mut tollgate(&["channel", "add", "bench", "provider=echo", &offered]))?;
+        shell::output(&mut tollgate(&["group", "add", "bench", "visibility=public", "channels=[\"bench\"]"]))?;
     }
     let address = format!("127.0.0.1:{}", free_ports(1)?[0]);
     let _gateway = start(&mut tollgate(&["serve", "--listen", &address]))?;

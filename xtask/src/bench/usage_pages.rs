@@ -48,6 +48,8 @@ pub(super) const PAGES: [&str; 34] = [
     "status",
     "search?q=key 7",
 ];
+/// A model of the records that a group offers.
+pub(super) const MODEL: &str = "model-11";
 /// Name and password of the admin whose pages are measured. A form needs no escapes for them.
 pub(super) const ADMIN: &str = "bench-admin";
 pub(super) const PASSWORD: &str = "password-of-the-bench-admin";
