@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
+import { until } from "./every-page.mjs";
 import { asOwner } from "./owner.mjs";
-import { browser, gateway, useGateway } from "./suite.mjs";
+import { browser, chat, gateway, makeKey, useGateway } from "./suite.mjs";
 
 useGateway();
 
@@ -141,6 +142,28 @@ test("a message that undoes ends after ten seconds, later while it is focused", 
     await undo.blur();
     await page.clock.runFor(2_000);
     await undo.waitFor({ state: "detached" });
+  });
+});
+
+test("rows of the usage log have seconds, a record milliseconds and the offset", async () => {
+  await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
+    const key = await makeKey(page, "clock");
+    const id = await chat(key, { messages: [{ role: "user", content: "Hello" }] });
+    const row = page.locator(`a[href$="${id}"] time[title]`).first();
+    await until(() => page.goto(`${gateway.base}/log?range=24h`).then(() => row.count()), (count) => count > 0);
+    await page.goto(`${gateway.base}/log/${id}`);
+    const exact = page.locator("time[data-exact][title]");
+    await exact.waitFor();
+    const at = new Date(await exact.getAttribute("datetime"));
+    assert.match(await exact.textContent(), /^\d+ \w+ \d{4}, \d\d:\d\d:\d\d\.\d{3} -0[45]:00$/);
+    assert.ok((await exact.textContent()).includes(`.${String(at.getMilliseconds()).padStart(3, "0")} `));
+    assert.match(await exact.getAttribute("title"), /\.\d{3} UTC$/);
+    await checkPage(page, faults, "record with an exact time");
+    // Also of another day.
+    await page.clock.install({ time: at.valueOf() + 3 * 86_400_000 });
+    await page.goto(`${gateway.base}/log?range=24h`);
+    await row.waitFor();
+    assert.match(await row.textContent(), /^\d+ \w+, \d\d:\d\d:\d\d$/);
   });
 });
 

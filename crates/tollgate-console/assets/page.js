@@ -1,6 +1,6 @@
 // The script of every page: theme, copy buttons, local times, the search key. Pages work without it.
 import { keepDrafts } from "./drafts.js";
-import { timeFormat } from "./zone.js";
+import { offsetAt, timeFormat } from "./zone.js";
 
 const root = document.documentElement;
 
@@ -75,14 +75,15 @@ function endUndo() {
 }
 if (undo) setTimeout(endUndo, UNDO_MS);
 
-// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today. Titles name the
-// zone, and have the time in UTC as well.
+// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today, exact ones with
+// milliseconds and the offset from UTC. Titles name the zone, and have the time in UTC as well.
 function localTimes(within) {
   const hour = { hour: "2-digit", minute: "2-digit" };
   const date = { day: "numeric", month: "short" };
-  const clock = timeFormat({ ...hour, second: "2-digit" });
-  const minute = timeFormat(hour);
-  const brief = timeFormat({ ...date, ...hour });
+  const second = { ...hour, second: "2-digit" };
+  const [clock, dayClock] = [timeFormat(second), timeFormat({ ...date, ...second })];
+  const [minute, dayMinute] = [timeFormat(hour), timeFormat({ ...date, ...hour })];
+  const exact = timeFormat({ ...date, ...second, year: "numeric", fractionalSecondDigits: 3 });
   const format = timeFormat({ ...date, ...hour, year: "numeric" });
   const day = timeFormat({ ...date, year: "numeric" });
   const whole = timeFormat({ ...date, ...hour, year: "numeric", second: "2-digit", timeZoneName: "short" });
@@ -99,13 +100,20 @@ function localTimes(within) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
     name(time, at, time.textContent);
-    time.textContent = (day.format(at) !== day.format(new Date()) ? brief : time.dataset.short ? minute : clock).format(at);
+    const [today, before] = time.dataset.short ? [minute, dayMinute] : [clock, dayClock];
+    time.textContent = (day.format(at) === day.format(new Date()) ? today : before).format(at);
   }
   for (const time of within.querySelectorAll("time[datetime][data-local]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
     name(time, at, time.textContent);
     time.textContent = format.format(at);
+  }
+  for (const time of within.querySelectorAll("time[datetime][data-exact]")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.valueOf()) || time.title) continue;
+    name(time, at, time.textContent);
+    time.textContent = `${exact.format(at)} ${offsetAt(at)}`;
   }
 }
 localTimes(document);

@@ -17,3 +17,9 @@ const { lang } = document.documentElement;
 export function timeFormat(fields) {
   return new Intl.DateTimeFormat(lang === "en" ? "en-GB" : lang, { ...fields, hourCycle: fields.hour && "h23", timeZone });
 }
+
+/** How far the clocks of the zone are ahead of UTC at a time: +01:00. */
+export function offsetAt(at) {
+  const name = timeFormat({ timeZoneName: "longOffset" }).formatToParts(at).find(({ type }) => type === "timeZoneName").value;
+  return name.replace("GMT", "") || "+00:00";
+}
