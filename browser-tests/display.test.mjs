@@ -167,6 +167,34 @@ test("rows of the usage log have seconds, a record milliseconds and the offset",
   });
 });
 
+test("times of a period are typed in the zone that is shown, and sent in UTC", async () => {
+  await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
+    const sent = (name) => new URL(page.url()).searchParams.get(name);
+    await page.goto(`${gateway.base}/overview?since=2026-11-20T15:00:00Z&until=2026-11-20T18:30:00Z`);
+    await page.locator("summary", { hasText: "Custom" }).click();
+    assert.equal(await page.getByLabel("From · America/New_York").inputValue(), "2026-11-20T10:00");
+    await page.getByLabel("Until · America/New_York").fill("2026-11-20T14:00");
+    await checkPage(page, faults, "overview, period in a zone");
+    await page.getByRole("button", { name: "Show", exact: true }).click();
+    await page.waitForURL(/until=2026-11-20T19/);
+    assert.deepEqual([sent("since"), sent("until")], ["2026-11-20T15:00:00Z", "2026-11-20T19:00:00Z"]);
+    await page.goto(`${gateway.base}/log?custom=1&since=2026-07-01T04:00:00Z&until=2026-07-02T04:00:00Z`);
+    assert.equal(await page.locator("#since").inputValue(), "2026-07-01T00:00", "in summer time");
+    await page.locator("#since").fill("2026-07-01T12:00");
+    await page.locator("#since").blur();
+    await page.waitForURL(/since=2026-07-01T16/);
+    assert.deepEqual([sent("since"), sent("until")], ["2026-07-01T16:00:00Z", "2026-07-02T04:00:00Z"]);
+    // The last day is included.
+    await page.goto(`${gateway.base}/audit`);
+    for (const name of ["since", "until"]) await page.locator(`input[name=${name}]`).fill("2026-11-20");
+    await page.getByRole("button", { name: "Filter" }).click();
+    await page.waitForURL(/since=2026-11-20/);
+    assert.deepEqual([sent("since"), sent("until")], ["2026-11-20T05:00:00Z", "2026-11-21T05:00:00Z"]);
+    for (const name of ["since", "until"]) assert.equal(await page.locator(`input[name=${name}]`).inputValue(), "2026-11-20");
+    await checkPage(page, faults, "audit log of a day");
+  });
+});
+
 test("times are in the zone of the profile", async () => {
   await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
     await page.goto(`${gateway.base}/profile`);

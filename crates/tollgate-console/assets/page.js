@@ -1,6 +1,6 @@
 // The script of every page: theme, copy buttons, local times, the search key. Pages work without it.
 import { keepDrafts } from "./drafts.js";
-import { offsetAt, timeFormat } from "./zone.js";
+import { clockText, offsetAt, timeFormat, timeOf, zoneName } from "./zone.js";
 
 const root = document.documentElement;
 
@@ -116,8 +116,40 @@ function localTimes(within) {
     time.textContent = `${exact.format(at)} ${offsetAt(at)}`;
   }
 }
-localTimes(document);
-for (const name of ["htmx:after:swap", "rows:new"]) document.addEventListener(name, () => localTimes(document));
+
+// Fields take times in the same zone, and their forms send them in UTC. A day is sent as its beginning, or as its end. Without this script
+// they are in UTC, as their labels say.
+const DAY_MS = 86_400_000;
+
+function localFields(within) {
+  for (const field of within.querySelectorAll("input[data-in-zone]:not([data-zoned])")) {
+    field.dataset.zoned = "";
+    const at = new Date(field.dataset.at ?? `${field.defaultValue}Z`);
+    if (Number.isNaN(at.valueOf())) continue;
+    field.value = field.type === "date" ? clockText(at - (field.dataset.inZone === "end" ? 1000 : 0)).slice(0, 10) : clockText(at);
+  }
+  for (const zone of within.querySelectorAll("[data-zone]")) zone.textContent = zoneName;
+}
+
+function timeOfField({ type, value, dataset }) {
+  if (type !== "date") return timeOf(value.slice(0, 16));
+  const begin = Date.parse(value) + (dataset.inZone === "end" ? DAY_MS : 0);
+  return Number.isNaN(begin) ? new Date(NaN) : timeOf(new Date(begin).toISOString().slice(0, 16));
+}
+
+document.addEventListener("formdata", ({ target, formData }) => {
+  for (const field of target.querySelectorAll("input[data-in-zone]")) {
+    const at = timeOfField(field);
+    if (!Number.isNaN(at.valueOf())) formData.set(field.name, at.toISOString().replace(".000", ""));
+  }
+});
+
+function local() {
+  localTimes(document);
+  localFields(document);
+}
+local();
+for (const name of ["htmx:after:swap", "rows:new"]) document.addEventListener(name, local);
 
 // The slash goes to the search of the page, else to the first field of its filter, else to the search of the console. On phones
 // filters are folded.
