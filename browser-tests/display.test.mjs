@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
+import { until } from "./every-page.mjs";
 import { asOwner } from "./owner.mjs";
-import { browser, gateway, useGateway } from "./suite.mjs";
+import { browser, chat, gateway, makeKey, useGateway } from "./suite.mjs";
 
 useGateway();
 
@@ -141,6 +142,56 @@ test("a message that undoes ends after ten seconds, later while it is focused", 
     await undo.blur();
     await page.clock.runFor(2_000);
     await undo.waitFor({ state: "detached" });
+  });
+});
+
+test("rows of the usage log have seconds, a record milliseconds and the offset", async () => {
+  await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
+    const key = await makeKey(page, "clock");
+    const id = await chat(key, { messages: [{ role: "user", content: "Hello" }] });
+    const row = page.locator(`a[href$="${id}"] time[title]`).first();
+    await until(() => page.goto(`${gateway.base}/log?range=24h`).then(() => row.count()), (count) => count > 0);
+    await page.goto(`${gateway.base}/log/${id}`);
+    const exact = page.locator("time[data-exact][title]");
+    await exact.waitFor();
+    const at = new Date(await exact.getAttribute("datetime"));
+    assert.match(await exact.textContent(), /^\d+ \w+ \d{4}, \d\d:\d\d:\d\d\.\d{3} -0[45]:00$/);
+    assert.ok((await exact.textContent()).includes(`.${String(at.getMilliseconds()).padStart(3, "0")} `));
+    assert.match(await exact.getAttribute("title"), /\.\d{3} UTC$/);
+    await checkPage(page, faults, "record with an exact time");
+    // Also of another day.
+    await page.clock.install({ time: at.valueOf() + 3 * 86_400_000 });
+    await page.goto(`${gateway.base}/log?range=24h`);
+    await row.waitFor();
+    assert.match(await row.textContent(), /^\d+ \w+, \d\d:\d\d:\d\d$/);
+  });
+});
+
+test("times of a period are typed in the zone that is shown, and sent in UTC", async () => {
+  await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
+    const sent = (name) => new URL(page.url()).searchParams.get(name);
+    await page.goto(`${gateway.base}/overview?since=2026-11-20T15:00:00Z&until=2026-11-20T18:30:00Z`);
+    await page.locator("summary", { hasText: "Custom" }).click();
+    assert.equal(await page.getByLabel("From · America/New_York").inputValue(), "2026-11-20T10:00");
+    await page.getByLabel("Until · America/New_York").fill("2026-11-20T14:00");
+    await checkPage(page, faults, "overview, period in a zone");
+    await page.getByRole("button", { name: "Show", exact: true }).click();
+    await page.waitForURL(/until=2026-11-20T19/);
+    assert.deepEqual([sent("since"), sent("until")], ["2026-11-20T15:00:00Z", "2026-11-20T19:00:00Z"]);
+    await page.goto(`${gateway.base}/log?custom=1&since=2026-07-01T04:00:00Z&until=2026-07-02T04:00:00Z`);
+    assert.equal(await page.locator("#since").inputValue(), "2026-07-01T00:00", "in summer time");
+    await page.locator("#since").fill("2026-07-01T12:00");
+    await page.locator("#since").blur();
+    await page.waitForURL(/since=2026-07-01T16/);
+    assert.deepEqual([sent("since"), sent("until")], ["2026-07-01T16:00:00Z", "2026-07-02T04:00:00Z"]);
+    // The last day is included.
+    await page.goto(`${gateway.base}/audit`);
+    for (const name of ["since", "until"]) await page.locator(`input[name=${name}]`).fill("2026-11-20");
+    await page.getByRole("button", { name: "Filter" }).click();
+    await page.waitForURL(/since=2026-11-20/);
+    assert.deepEqual([sent("since"), sent("until")], ["2026-11-20T05:00:00Z", "2026-11-21T05:00:00Z"]);
+    for (const name of ["since", "until"]) assert.equal(await page.locator(`input[name=${name}]`).inputValue(), "2026-11-20");
+    await checkPage(page, faults, "audit log of a day");
   });
 });
 

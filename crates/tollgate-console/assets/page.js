@@ -1,6 +1,6 @@
 // The script of every page: theme, copy buttons, local times, the search key. Pages work without it.
 import { keepDrafts } from "./drafts.js";
-import { timeFormat } from "./zone.js";
+import { clockText, offsetAt, timeFormat, timeOf, zoneName } from "./zone.js";
 
 const root = document.documentElement;
 
@@ -75,14 +75,15 @@ function endUndo() {
 }
 if (undo) setTimeout(endUndo, UNDO_MS);
 
-// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today. Titles name the
-// zone, and have the time in UTC as well.
+// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today, exact ones with
+// milliseconds and the offset from UTC. Titles name the zone, and have the time in UTC as well.
 function localTimes(within) {
   const hour = { hour: "2-digit", minute: "2-digit" };
   const date = { day: "numeric", month: "short" };
-  const clock = timeFormat({ ...hour, second: "2-digit" });
-  const minute = timeFormat(hour);
-  const brief = timeFormat({ ...date, ...hour });
+  const second = { ...hour, second: "2-digit" };
+  const [clock, dayClock] = [timeFormat(second), timeFormat({ ...date, ...second })];
+  const [minute, dayMinute] = [timeFormat(hour), timeFormat({ ...date, ...hour })];
+  const exact = timeFormat({ ...date, ...second, year: "numeric", fractionalSecondDigits: 3 });
   const format = timeFormat({ ...date, ...hour, year: "numeric" });
   const day = timeFormat({ ...date, year: "numeric" });
   const whole = timeFormat({ ...date, ...hour, year: "numeric", second: "2-digit", timeZoneName: "short" });
@@ -99,7 +100,8 @@ function localTimes(within) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
     name(time, at, time.textContent);
-    time.textContent = (day.format(at) !== day.format(new Date()) ? brief : time.dataset.short ? minute : clock).format(at);
+    const [today, before] = time.dataset.short ? [minute, dayMinute] : [clock, dayClock];
+    time.textContent = (day.format(at) === day.format(new Date()) ? today : before).format(at);
   }
   for (const time of within.querySelectorAll("time[datetime][data-local]")) {
     const at = new Date(time.dateTime);
@@ -107,9 +109,47 @@ function localTimes(within) {
     name(time, at, time.textContent);
     time.textContent = format.format(at);
   }
+  for (const time of within.querySelectorAll("time[datetime][data-exact]")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.valueOf()) || time.title) continue;
+    name(time, at, time.textContent);
+    time.textContent = `${exact.format(at)} ${offsetAt(at)}`;
+  }
 }
-localTimes(document);
-for (const name of ["htmx:after:swap", "rows:new"]) document.addEventListener(name, () => localTimes(document));
+
+// Fields take times in the same zone, and their forms send them in UTC. A day is sent as its beginning, or as its end. Without this script
+// they are in UTC, as their labels say.
+const DAY_MS = 86_400_000;
+
+function localFields(within) {
+  for (const field of within.querySelectorAll("input[data-in-zone]:not([data-zoned])")) {
+    field.dataset.zoned = "";
+    const at = new Date(field.dataset.at ?? `${field.defaultValue}Z`);
+    if (Number.isNaN(at.valueOf())) continue;
+    field.value = field.type === "date" ? clockText(at - (field.dataset.inZone === "end" ? 1000 : 0)).slice(0, 10) : clockText(at);
+  }
+  for (const zone of within.querySelectorAll("[data-zone]")) zone.textContent = zoneName;
+}
+
+function timeOfField({ type, value, dataset }) {
+  if (type !== "date") return timeOf(value.slice(0, 16));
+  const begin = Date.parse(value) + (dataset.inZone === "end" ? DAY_MS : 0);
+  return Number.isNaN(begin) ? new Date(NaN) : timeOf(new Date(begin).toISOString().slice(0, 16));
+}
+
+document.addEventListener("formdata", ({ target, formData }) => {
+  for (const field of target.querySelectorAll("input[data-in-zone]")) {
+    const at = timeOfField(field);
+    if (!Number.isNaN(at.valueOf())) formData.set(field.name, at.toISOString().replace(".000", ""));
+  }
+});
+
+function local() {
+  localTimes(document);
+  localFields(document);
+}
+local();
+for (const name of ["htmx:after:swap", "rows:new"]) document.addEventListener(name, local);
 
 // The slash goes to the search of the page, else to the first field of its filter, else to the search of the console. On phones
 // filters are folded.

@@ -2,13 +2,13 @@
 //! per address. Writes of a session must come from the console's own pages and carry its token.
 
 use http::{HeaderMap, Method, Uri, header, request::Parts};
-use subtle::ConstantTimeEq as _;
 use tollgate_store::{looks_like_admin_key, looks_like_session};
 
 use crate::{
     api_error::ApiError,
     identity::{
-        SignedIn, cookies, csrf_token,
+        SignedIn, cookies,
+        csrf::{csrf_token, is_token},
         origin::{RequestOrigin, origin_of},
     },
     principal::Principal,
@@ -117,7 +117,7 @@ pub(crate) fn check_write(
     if origin_of(headers, uri, &state.identity.settings.url) != RequestOrigin::Same {
         return Err(ApiError::other_origin());
     }
-    if bool::from(sent.ct_eq(signed_in.csrf_token.as_bytes())) { Ok(()) } else { Err(ApiError::no_csrf_token()) }
+    if is_token(&signed_in.csrf_token, sent) { Ok(()) } else { Err(ApiError::no_csrf_token()) }
 }
 
 /// Refuses requests that a page of another origin causes: it could sign a browser in as another member.

@@ -18,9 +18,9 @@ use axum::{
 use http::{Request, Response};
 use serde_json::Value;
 use tokio::time::timeout;
-use tollgate_core::Key;
+use tollgate_core::{Key, Timestamp};
 use tollgate_store::{
-    StoreError,
+    KeyUse, KeyUseFilter, StoreError,
     fields::{FieldShape, Kind},
 };
 
@@ -43,6 +43,7 @@ pub(crate) use openapi::document as openapi_document;
 
 /// Number of latest requests on the page that checks a key.
 const CHECKED_RECORDS: u32 = 10;
+const DAY_US: i64 = 86_400_000_000;
 
 /// A request of a caller: the key that it came with, and the checked query.
 pub(crate) struct CallerRequest {
@@ -124,13 +125,36 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Route
     router.route(openapi::PATH, on(MethodFilter::GET, document))
 }
 
-/// The answers of `/v1/key` and `/v1/usage/records` for the holder of a key, for the page that checks keys.
-pub(crate) async fn check_key(state: &Arc<ConsoleState>, meta: &RequestMeta, presented: &str) -> Result<(Value, Value), ApiError> {
+/// What the page that checks keys shows the holder of one.
+#[derive(Debug)]
+pub(crate) struct KeyCheck {
+    /// The answer of `/v1/key`.
+    pub(crate) allowance: Value,
+    /// The last requests, as `/v1/usage/records` answers them.
+    pub(crate) records: Value,
+    /// Use on this UTC day, and in this UTC month.
+    pub(crate) today: KeyUse,
+    pub(crate) month: KeyUse,
+}
+
+pub(crate) async fn check_key(state: &Arc<ConsoleState>, meta: &RequestMeta, presented: &str) -> Result<KeyCheck, ApiError> {
     let key = state.gateway.service_key(presented, meta.address).await.map_err(ApiError::service_key)?;
     let _share = state.caller_shares.claim(key.id, key.member.id)?;
     let query = InputFields([("limit".to_owned(), Value::from(CHECKED_RECORDS))].into_iter().collect());
     let request = CallerRequest { state: Arc::clone(state), key, query };
-    Ok((key::show(&request).await?, usage::records(&request).await?))
+    let now = state.gateway.now();
+    Ok(KeyCheck {
+        allowance: key::show(&request).await?,
+        records: usage::records(&request).await?,
+        today: used_since(&request, Timestamp(now.0.div_euclid(DAY_US) * DAY_US)).await?,
+        month: used_since(&request, Timestamp::of_month(now.month())).await?,
+    })
+}
+
+async fn used_since(request: &CallerRequest, since: Timestamp) -> Result<KeyUse, ApiError> {
+    let filter = KeyUseFilter { member: None, since };
+    let used = request.read(request.state.store.usage.key_use(filter, Some(vec![request.key.id]))).await?;
+    Ok(used.first().map(|(_, used)| *used).unwrap_or_default())
 }
 
 async fn serve(state: Arc<ConsoleState>, route: CallerRoute, request: Request<Body>) -> Response<Body> {

@@ -1,6 +1,7 @@
 //! How members sign in to the console: passwords, one-time codes, passkeys, sessions and their cookies, and the limiter of failed attempts.
 
 pub(crate) mod cookies;
+pub(crate) mod csrf;
 pub(crate) mod limiter;
 pub(crate) mod links;
 pub(crate) mod origin;
@@ -13,7 +14,7 @@ pub(crate) mod webauthn;
 use std::sync::Mutex;
 
 use tollgate_core::Timestamp;
-use tollgate_store::{IdleTimes, KeyHasher, LoginMember, RandomSource, Session};
+use tollgate_store::{IdleTimes, LoginMember, RandomSource, Session};
 use url::Url;
 
 use limiter::SignInLimiter;
@@ -100,9 +101,4 @@ impl SignedIn {
     pub(crate) fn needs_touch(&self, now: Timestamp, idle: IdleTimes) -> bool {
         now.ms_since(self.session.seen_at) >= TOUCH_INTERVAL_MS.min(idle.of(&self.session.spec) / 10)
     }
-}
-
-/// The token that writes of a session must send: pages of other origins cannot read it.
-pub(crate) fn csrf_token(hasher: &KeyHasher, session_token: &str) -> String {
-    hex::encode(hasher.hash(&format!("csrf token\n{session_token}")).0)
 }

@@ -57,7 +57,8 @@ pub use jobs::{
 pub use oidc::OidcSettings;
 pub use pages::{
     notices::{NoticeMail, notice_mail},
-    setting_texts::described_settings,
+    setting_sections::section_of_setting,
+    setting_texts::{described_settings, labelled_settings},
 };
 pub use price_import::{ImportFailure, ImportRequest};
 pub use registration::{Registration, RegistrationMode};

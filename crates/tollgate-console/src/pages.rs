@@ -63,6 +63,7 @@ mod route;
 mod serve;
 mod sessions;
 mod set_up;
+pub(crate) mod setting_sections;
 pub(crate) mod setting_texts;
 mod settings;
 mod sign_in;

@@ -14,7 +14,9 @@ use super::{
 use crate::{
     api_error::ApiError,
     identity::{
-        SignedIn, cookies, csrf_token, password,
+        SignedIn, cookies,
+        csrf::csrf_token,
+        password,
         signed::{Purpose, sign},
     },
     principal::member_actor,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use serde::Deserialize;
 use serde_json::Value;
+use tollgate_core::Timestamp;
 use tollgate_store::AdminScope;
 use url::form_urlencoded::Serializer;
 
@@ -20,7 +21,10 @@ use super::{
     request::{ApiPage, PageRequest, get},
     route::{PageRoute, SeenBy, page},
 };
-use crate::api::audit::KINDS;
+use crate::{
+    api::audit::KINDS,
+    time::{parse_rfc3339, rfc3339},
+};
 
 pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/audit", SeenBy::Role(AdminScope::Admin), page!(list))];
 
@@ -35,8 +39,8 @@ struct AuditPage {
     name: String,
     actor: String,
     address: String,
-    since: String,
-    until: String,
+    since: DayField,
+    until: DayField,
     /// Value, label, whether it is chosen.
     kinds: Vec<(&'static str, &'static str, bool)>,
     is_filtered: bool,
@@ -166,8 +170,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         name: query.value("name").to_owned(),
         actor: query.value("actor").to_owned(),
         address: query.value("address").to_owned(),
-        since: query.value("since").to_owned(),
-        until: query.value("until").to_owned(),
+        since: DayField::of(query.value("since"), begin, 0),
+        until: DayField::of(query.value("until"), end, 1),
         kinds: std::iter::once(("", t.say("audit.any_kind"), wanted.is_empty())).chain(kinds).collect(),
         is_filtered: !filter.is_empty(),
         problem,
@@ -178,7 +182,37 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     PageReply::ok(&template)
 }
 
-/// The filter as the admin API takes it: days begin and end at midnight, UTC, and the last one is included.
+/// A day at which the filter begins or ends.
+#[derive(Debug)]
+struct DayField {
+    /// The day in UTC, or what was typed in its place.
+    day: String,
+    /// Its beginning or its end, which scripts show in the reader's zone.
+    at: String,
+}
+
+impl DayField {
+    /// `time`: the beginning or the end of a day; `back_us`: how much earlier that day is.
+    fn of(typed: &str, time: fn(&str) -> String, back_us: i64) -> Self {
+        let at = time(typed);
+        match parse_rfc3339(&at) {
+            Some(time) => Self { day: rfc3339(Timestamp(time.0 - back_us)).chars().take(10).collect(), at },
+            None => Self { day: typed.to_owned(), at: String::new() },
+        }
+    }
+}
+
+/// Where a filter begins: at a time that a script sends, or at the beginning of a typed UTC day.
+fn begin(text: &str) -> String {
+    if text.contains('T') { text.to_owned() } else { format::begin_of_day(text) }
+}
+
+/// Where a filter ends.
+fn end(text: &str) -> String {
+    if text.contains('T') { text.to_owned() } else { format::end_of_day(text) }
+}
+
+/// The filter as the admin API takes it: days begin and end at midnight, and the last one is included.
 fn filter(request: &PageRequest) -> Vec<(&'static str, String)> {
     let query = &request.query;
     let mut filter = Vec::new();
@@ -186,7 +220,28 @@ fn filter(request: &PageRequest) -> Vec<(&'static str, String)> {
         filter.extend(query.filled(name).map(|value| (name, value.to_owned())));
     }
     filter.extend(Some(query.value("kind")).filter(|kind| KINDS.contains(kind)).map(|kind| ("kind", kind.to_owned())));
-    filter.extend(query.filled("since").map(|day| ("since", format::begin_of_day(day))));
-    filter.extend(query.filled("until").map(|day| ("until", format::end_of_day(day))));
+    filter.extend(query.filled("since").map(|day| ("since", begin(day))));
+    filter.extend(query.filled("until").map(|day| ("until", end(day))));
     filter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_times_of_an_address_begin_and_end_a_filter() {
+        for (typed, since, until) in [
+            ("2026-11-20", "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"),
+            ("2026-11-20T05:00:00Z", "2026-11-20T05:00:00Z", "2026-11-20T05:00:00Z"),
+        ] {
+            assert_eq!((begin(typed).as_str(), end(typed).as_str()), (since, until));
+            assert_eq!(DayField::of(typed, begin, 0).day, "2026-11-20");
+            let field = DayField::of(typed, end, 1);
+            assert_eq!((field.day.as_str(), field.at.as_str()), ("2026-11-20", until));
+        }
+        let wrong = DayField::of("soon", begin, 0);
+        assert_eq!((wrong.day.as_str(), wrong.at.as_str()), ("soon", ""));
+        assert_eq!(DayField::of("", end, 1).day, "");
+    }
 }

@@ -217,6 +217,20 @@ pub(crate) fn time(t: Locale, rfc3339: &str) -> Option<TimeText> {
     Some(TimeText { text, machine: utc.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() })
 }
 
+/// The same to the second and without the year, for rows of a log.
+pub(crate) fn second(t: Locale, rfc3339: &str) -> Option<TimeText> {
+    let utc = rfc3339.parse::<jiff::Timestamp>().ok()?.to_zoned(jiff::tz::TimeZone::UTC);
+    let text = utc.strftime(t.choose("%-d %b, %H:%M:%S UTC", "%-m月%-d日 %H:%M:%S UTC")).to_string();
+    Some(TimeText { text, machine: utc.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() })
+}
+
+/// The same to the millisecond, so that callers find a request in logs of their own.
+pub(crate) fn millisecond(t: Locale, rfc3339: &str) -> Option<TimeText> {
+    let utc = rfc3339.parse::<jiff::Timestamp>().ok()?.to_zoned(jiff::tz::TimeZone::UTC);
+    let text = utc.strftime(t.choose("%-d %b %Y, %H:%M:%S%.3f UTC", "%Y年%-m月%-d日 %H:%M:%S%.3f UTC")).to_string();
+    Some(TimeText { text, machine: utc.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string() })
+}
+
 /// A UTC day, such as 2026-11-23.
 pub(crate) fn day(t: Locale, date: &str) -> String {
     let Ok(date) = date.parse::<jiff::civil::Date>() else { return date.to_owned() };
@@ -407,6 +421,12 @@ mod tests {
         assert_eq!(time(Locale::ZH_CN, at).unwrap().text, "2026年11月3日 09:05 UTC");
         assert_eq!(time(Locale::EN, at).unwrap().machine, "2026-11-03T09:05:07Z");
         assert_eq!(time(Locale::EN, "soon"), None);
+        let precise = "2026-11-03T09:05:07.204681Z";
+        assert_eq!(second(Locale::EN, precise).unwrap().text, "3 Nov, 09:05:07 UTC");
+        assert_eq!(second(Locale::ZH_CN, precise).unwrap().text, "11月3日 09:05:07 UTC");
+        let exact = millisecond(Locale::EN, precise).unwrap();
+        assert_eq!((&*exact.text, &*exact.machine), ("3 Nov 2026, 09:05:07.204 UTC", "2026-11-03T09:05:07.204Z"));
+        assert_eq!(millisecond(Locale::ZH_CN, "2026-11-03T09:05:07Z").unwrap().text, "2026年11月3日 09:05:07.000 UTC");
         assert_eq!(day(Locale::ZH_CN, "2026-11-03"), "11月3日");
         assert_eq!(milliseconds(Locale::EN, 573.6), "574 ms");
         assert_eq!(milliseconds(Locale::ZH_CN, 1_710.0), "1.71 秒");

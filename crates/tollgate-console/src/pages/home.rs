@@ -14,7 +14,9 @@ use tollgate_store::AdminScope;
 
 use self::{
     usage::{DAYS, DaySum, Measure, TodayTile, chart, day_text, models, tiles},
-    view::{AllowanceView, BudgetEntry, KeyEntry, KeyView, NewsEntry, NoticeEntry, Steps, UsedModel, news, used_models},
+    view::{
+        AllowanceView, BudgetEntry, KeyEntry, KeyView, NewsEntry, NoticeEntry, Steps, UsedModel, blocking_first, news, used_models,
+    },
 };
 use super::{
     bars::Chart,
@@ -245,7 +247,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
     }
     let of_balance = balance.as_deref().and_then(|balance| NoticeEntry::of_balance(t, balance, preferences.told_below()));
     notices.extend(of_balance);
-    Ok(Budgets { balance, models, entries, notices, gateway_renewals })
+    Ok(Budgets { balance, models, entries: blocking_first(entries), notices, gateway_renewals })
 }
 
 async fn usage(request: &PageRequest) -> Result<Vec<DaySum>, ApiError> {

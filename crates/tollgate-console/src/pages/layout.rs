@@ -10,7 +10,7 @@ use super::{
     route::SeenBy,
     undo,
 };
-use crate::appearance::Announcement;
+use crate::{appearance::Announcement, identity::csrf};
 
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -51,6 +51,7 @@ pub(crate) struct LayoutMember {
     pub(crate) name: String,
     pub(crate) initial: String,
     pub(crate) role: &'static str,
+    /// With a mask that no other answer has.
     pub(crate) csrf_token: String,
 }
 
@@ -248,7 +249,7 @@ impl Layout {
             initial: signed_in.member.name.chars().next().map(|first| first.to_uppercase().to_string()).unwrap_or_default(),
             name: signed_in.member.name.clone(),
             role: role(t, signed_in.member.role.into()),
-            csrf_token: signed_in.csrf_token.clone(),
+            csrf_token: csrf::masked(&signed_in.csrf_token, &request.state.identity.random),
         });
         Self {
             t,

@@ -94,7 +94,7 @@ fn kind(t: Locale, kind: &str) -> &'static str {
 
 impl LedgerRow {
     pub(super) fn of(t: Locale, entry: &EntryObject) -> Self {
-        let amount = money::fine(t, &entry.amount);
+        let amount = money::short(t, &entry.amount);
         let covers = entry.covers.as_ref().map(|covers| t.say_count("ledger.request", "ledger.requests", covers.count));
         Self {
             number: format::integer(entry.position),
@@ -108,7 +108,7 @@ impl LedgerRow {
                 _ => "",
             },
             amount: if entry.amount.starts_with('-') { amount } else { amount.after("+") },
-            balance: money::fine(t, &entry.balance),
+            balance: money::short(t, &entry.balance),
             note: covers.unwrap_or_else(|| entry.note.clone()),
             actor: entry.actor.clone(),
         }

@@ -70,8 +70,8 @@ enum Shown {
     Cents,
     /// The same, cut off instead of rounded.
     CentsBelow,
-    /// So many decimals more than cents, so that the amounts of a column stand under each other.
-    Column(usize),
+    /// With its cents, so that the amounts of a column stand under each other.
+    Column,
 }
 
 /// An amount with all its digits.
@@ -96,12 +96,7 @@ pub(crate) fn rounded_down(t: Locale, decimal: &str) -> Amount {
 
 /// An amount of a column, with its cents.
 pub(crate) fn cents(t: Locale, decimal: &str) -> Amount {
-    amount(t, decimal, Shown::Column(0))
-}
-
-/// An amount of a column of small amounts: with hundredths of a cent.
-pub(crate) fn fine(t: Locale, decimal: &str) -> Amount {
-    amount(t, decimal, Shown::Column(2))
+    amount(t, decimal, Shown::Column)
 }
 
 /// Nano-USD as the decimal text that this module takes.
@@ -120,7 +115,7 @@ impl Shown {
     const fn of_converted(self) -> Self {
         match self {
             Self::All | Self::Significant => Self::Significant,
-            Self::Cents | Self::CentsBelow | Self::Column(_) => self,
+            Self::Cents | Self::CentsBelow | Self::Column => self,
         }
     }
 }
@@ -206,12 +201,12 @@ impl Parts {
         let symbol = Symbol::of(t);
         let is_below_one = self.whole == "0";
         let zeros = self.fraction.len() - self.fraction.trim_start_matches('0').len();
-        // An amount that would read as zero in its column shows its first digits.
-        let least = if let Shown::Column(more) = shown { symbol.decimals + more } else { symbol.decimals };
+        let least = symbol.decimals;
         let kept = match shown {
             Shown::All => self.fraction.len(),
-            Shown::Column(_) if is_below_one && zeros >= least => zeros + 2,
-            Shown::Column(_) => least,
+            // An amount that would read as zero in its column shows its first digits.
+            Shown::Column if is_below_one && zeros >= least => zeros + 2,
+            Shown::Column => least,
             _ if is_below_one => zeros + DIGITS,
             Shown::Significant => DIGITS.saturating_sub(self.whole.len()).max(symbol.decimals),
             Shown::Cents | Shown::CentsBelow => symbol.decimals,
@@ -322,17 +317,18 @@ mod tests {
 
     #[test]
     fn amounts_are_rounded_not_truncated() {
-        for (amount, short_text, cents_text, fine_text) in [
-            ("31.0181", "$31.0181", "$31.02", "$31.0181"),
-            ("401.429", "$401.429", "$401.43", "$401.4290"),
-            ("9.999999999", "$10.00", "$10.00", "$10.0000"),
-            ("999.999", "$999.999", "$1,000.00", "$999.9990"),
-            ("-0.6", "−$0.60", "−$0.60", "−$0.6000"),
-            ("0.000012345", "$0.000012345", "$0.000012", "$0.000012"),
-            ("0", "$0.00", "$0.00", "$0.0000"),
+        for (amount, short_text, cents_text) in [
+            ("31.0181", "$31.0181", "$31.02"),
+            ("401.429", "$401.429", "$401.43"),
+            ("9.999999999", "$10.00", "$10.00"),
+            ("999.999", "$999.999", "$1,000.00"),
+            ("-0.6", "−$0.60", "−$0.60"),
+            ("-0.00024402", "−$0.00024402", "−$0.00024"),
+            ("0.000012345", "$0.000012345", "$0.000012"),
+            ("0", "$0.00", "$0.00"),
         ] {
             let t = Locale::EN;
-            assert_eq!([short(t, amount).text, cents(t, amount).text, fine(t, amount).text], [short_text, cents_text, fine_text]);
+            assert_eq!([short(t, amount).text, cents(t, amount).text], [short_text, cents_text]);
         }
         assert_eq!(cents(Locale::EN, "31.0181").to_string(), "<span title=\"$31.0181\">$31.02</span>");
         assert_eq!(cents(at(Locale::EN, "JPY", "150"), "0.01").text, "¥2");

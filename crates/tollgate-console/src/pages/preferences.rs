@@ -63,6 +63,7 @@ pub(crate) enum Toast {
     PasswordChanged,
     CodesOff,
     SessionEnded,
+    SessionsEnded,
     Saved,
     Removed,
     Posted,
@@ -91,11 +92,12 @@ pub(crate) enum Toast {
 }
 
 impl Toast {
-    const ALL: [Self; 29] = [
+    const ALL: [Self; 30] = [
         Self::SignedOut,
         Self::PasswordChanged,
         Self::CodesOff,
         Self::SessionEnded,
+        Self::SessionsEnded,
         Self::Saved,
         Self::Removed,
         Self::Posted,
@@ -129,6 +131,7 @@ impl Toast {
             Self::PasswordChanged => "password-changed",
             Self::CodesOff => "codes-off",
             Self::SessionEnded => "session-ended",
+            Self::SessionsEnded => "sessions-ended",
             Self::Saved => "saved",
             Self::Removed => "removed",
             Self::Posted => "posted",
@@ -163,6 +166,7 @@ impl Toast {
             Self::PasswordChanged => t.say("toast.password_changed"),
             Self::CodesOff => t.say("toast.codes_off"),
             Self::SessionEnded => t.say("toast.session_ended"),
+            Self::SessionsEnded => t.say("toast.sessions_ended"),
             Self::Saved => t.say("toast.saved"),
             Self::Removed => t.say("toast.removed"),
             Self::Posted => t.say("toast.posted"),

@@ -23,7 +23,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{PageRequest, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
-    sessions::SessionEntry,
+    sessions::{self, SessionEntry},
 };
 use crate::{api::preferences, api_error::ApiError, dispatch::ApiCall};
 
@@ -39,6 +39,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/profile/time-zone", MEMBER, page!(change_display)),
     PageRoute::post("/profile/notices", MEMBER, page!(notices::change)),
     PageRoute::post("/profile/sessions/{session}/end", MEMBER, page!(end_session)),
+    PageRoute::post("/profile/other-sessions/end", MEMBER, page!(end_other_sessions)),
 ];
 
 #[derive(Debug, Template)]
@@ -51,6 +52,7 @@ struct ProfilePage {
     codes_left: String,
     passkeys: PasskeysView,
     sessions: Vec<SessionEntry>,
+    has_other_sessions: bool,
     password: Control,
     new_password: Control,
     strength: PasswordStrength,
@@ -132,6 +134,7 @@ pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Res
         login,
         passkeys: PasskeysView::read(request, form).await?,
         codes_left: t.say_count("codes.left_one", "codes.left", totp.recovery_codes_left),
+        has_other_sessions: sessions.iter().any(|session| !session.is_current),
         sessions,
         password: form.current_password("password", t.say("profile.current_password")),
         new_password: new,
@@ -282,4 +285,9 @@ async fn end_session(request: Arc<PageRequest>) -> Result<PageReply, PageFailure
     let path: HashMap<String, String> = path_of(&[("session", request.path_param("session"))]);
     let answer = request.call(operations::END_SESSION, ApiCall { path, ..ApiCall::default() }).await?;
     Ok(PageReply::redirect(&request.url("/profile")).cookies(answer.into_parts().1).toast(Toast::SessionEnded))
+}
+
+async fn end_other_sessions(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    sessions::end_others(&request, own_name(&request)?).await?;
+    Ok(PageReply::redirect(&request.url("/profile")).toast(Toast::SessionsEnded))
 }

@@ -1,14 +1,17 @@
 //! Replies of pages: HTML or a redirect, with the headers of all pages.
 
+use std::io::Write as _;
+
 use askama::Template;
 use axum::body::Body;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use super::{
     preferences::{self, Toast},
     undo,
 };
-use crate::{api_error::ApiError, response::InternalFailure};
+use crate::{api_error::ApiError, response::InternalFailure, square::accepts_gzip};
 
 /// Everything comes from the console itself, nothing is inline, no other site shows it in a frame.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -23,6 +26,9 @@ const HEADERS: &[(&str, &str)] = &[
     ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
     ("cross-origin-opener-policy", "same-origin"),
 ];
+
+/// Smaller pages are not compressed.
+const MIN_COMPRESSED: usize = 1_024;
 
 /// The reply of a page.
 #[derive(Debug)]
@@ -132,10 +138,16 @@ impl PageReply {
         Self { cause, ..self }
     }
 
-    pub(crate) fn response(self) -> Response<Body> {
+    /// The answer to a request with these headers. A page is compressed if the browser takes it, except one that is sent in parts: each
+    /// of them is to be seen at once.
+    pub(crate) fn response(self, asked: &HeaderMap) -> Response<Body> {
         let is_html =
             (!self.html.is_empty() || self.rest.is_some()) && !self.headers.iter().any(|(name, _)| *name == header::CONTENT_TYPE);
-        let mut response = Response::new(self.rest.unwrap_or_else(|| Body::from(self.html)));
+        let may_compress = is_html && self.rest.is_none() && accepts_gzip(asked);
+        let compressed = may_compress.then(|| compress(&self.html)).flatten();
+        let is_compressed = compressed.is_some();
+        let whole = || Body::from(compressed.unwrap_or_else(|| self.html.into_bytes()));
+        let mut response = Response::new(self.rest.unwrap_or_else(whole));
         *response.status_mut() = self.status;
         if let Some(cause) = self.cause {
             response.extensions_mut().insert(cause);
@@ -144,9 +156,12 @@ impl PageReply {
         if is_html {
             fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         }
+        if is_compressed {
+            fields.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         // Pages contain data that only their reader may see, and the token of the session.
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        fields.insert(header::VARY, HeaderValue::from_static("cookie, accept-language, hx-request"));
+        fields.insert(header::VARY, HeaderValue::from_static("cookie, accept-language, accept-encoding, hx-request"));
         for (name, value) in HEADERS {
             fields.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
@@ -160,5 +175,53 @@ impl PageReply {
             fields.append(name, value);
         }
         response
+    }
+}
+
+fn compress(page: &str) -> Option<Vec<u8>> {
+    if page.len() < MIN_COMPRESSED {
+        return None;
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(page.as_bytes()).ok()?;
+    encoder.finish().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use bytes::Bytes;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn answer(reply: PageReply, encoding: &str) -> (HeaderMap, Bytes) {
+        let mut asked = HeaderMap::new();
+        asked.insert(header::ACCEPT_ENCODING, HeaderValue::from_str(encoding).unwrap());
+        let (head, body) = reply.response(&asked).into_parts();
+        (head.headers, body.collect().await.unwrap().to_bytes())
+    }
+
+    fn html(text: &str) -> PageReply {
+        PageReply { html: text.to_owned(), ..PageReply::empty(StatusCode::OK) }
+    }
+
+    #[tokio::test]
+    async fn whole_pages_are_compressed_for_browsers_that_take_it() {
+        let page = "<p>a page</p>".repeat(1_000);
+        let (fields, body) = answer(html(&page), "gzip, deflate, br").await;
+        assert_eq!((&fields["content-encoding"], &fields["content-type"]), ("gzip", "text/html; charset=utf-8"));
+        assert!(fields["vary"].to_str().unwrap().contains("accept-encoding"));
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
+        assert!(text == page && body.len() < 500, "{} bytes", body.len());
+        let parts = PageReply::streamed(Body::from(page.clone()));
+        let file = PageReply::file("a.csv", "text/csv", page.clone());
+        for (reply, encoding) in [(html(&page), "br"), (html(&page), "gzip;q=0"), (parts, "gzip"), (file, "gzip")] {
+            let (fields, body) = answer(reply, encoding).await;
+            assert!(!fields.contains_key("content-encoding") && body == page, "{encoding}");
+        }
+        assert!(!answer(html("<p>short</p>"), "gzip").await.0.contains_key("content-encoding"));
     }
 }

@@ -54,7 +54,7 @@ pub(super) async fn serve(state: Arc<ConsoleState>, route: &'static PageRoute, r
             Err(_) => Err(ApiError::overloaded("The answer took too long.").into()),
         },
     };
-    let response = finish(route, &page, answered).response();
+    let response = finish(route, &page, answered).response(&page.headers);
     tracing::info!(
         request.id = %meta.id,
         http.method = ?route.method,
@@ -85,7 +85,7 @@ pub(crate) async fn wrong_method(state: Arc<ConsoleState>, request: Request<Body
         return ApiError::no_method().answer().response();
     }
     let page = format!("{}{}", state.identity.settings.base(), super::page_of(request.uri().path()));
-    PageReply::redirect(&page).response()
+    PageReply::redirect(&page).response(request.headers())
 }
 
 /// The error page for a browser whose request was not for a page.
@@ -93,7 +93,7 @@ pub(crate) async fn failure(state: &Arc<ConsoleState>, request: &Request<()>, er
     let meta = dispatch::request_meta(request, state);
     let (mut parts, ()) = request.clone().into_parts();
     let (page, _) = page_request(state, meta, &mut parts).await;
-    problem::page(&page, &error.into()).response()
+    problem::page(&page, &error.into()).response(&page.headers)
 }
 
 /// The request with its session, without the form. The error is that of the session's look-up.

@@ -5,11 +5,11 @@ use serde::Deserialize;
 use super::{
     format::{self, TimeText},
     operations,
-    request::{ApiPage, PageRequest, get},
+    request::{ApiPage, PageRequest, get, path_of},
 };
-use crate::api_error::ApiError;
+use crate::{api_error::ApiError, dispatch::ApiCall};
 
-/// Sessions that are listed.
+/// Sessions that are listed; no member has as many.
 const MAX_SESSIONS: &str = "100";
 
 #[derive(Debug, Deserialize)]
@@ -40,11 +40,10 @@ pub(super) struct SessionEntry {
 }
 
 impl SessionEntry {
-    /// The sessions of a member, given by name or id. `page` is the path of the page whose forms end them.
+    /// The sessions of a member, given by name or id, the newest first. `page` is the path of the page whose forms end them.
     pub(super) async fn of_member(request: &PageRequest, member: &str, page: &str) -> Result<Vec<Self>, ApiError> {
-        let call = get(&[("limit", MAX_SESSIONS), ("member", member)]);
-        let sessions: ApiPage<SessionView> = request.read(operations::LIST_SESSIONS, call).await?;
-        Ok(sessions.items.into_iter().map(|session| Self::of(request, session, page)).collect())
+        let sessions: ApiPage<SessionView> = request.read(operations::LIST_SESSIONS, of_member(member)).await?;
+        Ok(sessions.items.into_iter().rev().map(|session| Self::of(request, session, page)).collect())
     }
 
     fn of(request: &PageRequest, session: SessionView, page: &str) -> Self {
@@ -66,6 +65,25 @@ impl SessionEntry {
             agent: session.agent,
         }
     }
+}
+
+/// Ends the sessions of the signed-in member except that of the request.
+pub(super) async fn end_others(request: &PageRequest, member: &str) -> Result<(), ApiError> {
+    let sessions: ApiPage<SessionView> = request.read(operations::LIST_SESSIONS, of_member(member)).await?;
+    for session in sessions.items.iter().filter(|session| !session.current) {
+        let call = ApiCall { path: path_of(&[("session", &session.id)]), ..ApiCall::default() };
+        match request.call(operations::END_SESSION, call).await {
+            Ok(_) => {}
+            // It has ended meanwhile.
+            Err(error) if error.status == http::StatusCode::NOT_FOUND => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn of_member(member: &str) -> ApiCall {
+    get(&[("limit", MAX_SESSIONS), ("member", member)])
 }
 
 /// Browser and system of a `User-Agent` in a few words; the whole text if it is not a browser's.

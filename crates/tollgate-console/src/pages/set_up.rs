@@ -165,7 +165,8 @@ async fn make_key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         key: String,
     }
     let name = request.form.value("name").trim();
-    let made = request.send(operations::MAKE_KEY, &[("name", name)]).await;
+    let member = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.as_str()).unwrap_or_default();
+    let made = request.send(operations::MAKE_KEY, &[("name", name), ("member", member)]).await;
     match made.and_then(read_answer::<Made>) {
         Ok(made) => {
             let models: Vec<String> = document_for(&request, None, None).await?.data.into_iter().map(|model| model.id).collect();

@@ -20,6 +20,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, path_of},
     route::{PageRoute, SeenBy, page},
+    setting_sections::SettingSection,
     setting_texts,
 };
 use crate::{
@@ -62,8 +63,8 @@ struct SettingsPage {
 
 #[derive(Debug)]
 struct SettingsSection {
-    name: String,
-    title: String,
+    name: &'static str,
+    title: &'static str,
     /// Address of a test of what the section sets.
     test: Option<String>,
     rows: Vec<SettingRow>,
@@ -117,6 +118,7 @@ struct SettingRow {
     /// The value is shown as an image.
     is_image: bool,
     name: String,
+    label: String,
     doc: String,
     value: Option<String>,
     default: Option<String>,
@@ -148,6 +150,7 @@ impl SettingRow {
         let shown = |value: &Option<String>| value.as_deref().filter(|value| !value.is_empty()).map(with_unit);
         Self {
             name: setting.name.clone(),
+            label: setting_texts::label(t, &setting.name),
             doc: setting_texts::doc(t, &setting.name, &setting.doc).to_owned(),
             value: shown(&setting.value),
             default: shown(&setting.default),
@@ -171,9 +174,21 @@ impl SettingRow {
     }
 }
 
-/// The part of a name before its first point.
-fn section(name: &str) -> &str {
-    name.split('.').next().unwrap_or(name)
+/// The sections with these settings. A setting without a section is among those of the system.
+fn sections(t: Locale, settings: &[&SettingObject], test: Option<&str>) -> Vec<SettingsSection> {
+    let of = |setting: &SettingObject| SettingSection::of(&setting.name).unwrap_or(SettingSection::System);
+    let section = |section: SettingSection| {
+        let mut of_section: Vec<&SettingObject> = settings.iter().copied().filter(|setting| of(setting) == section).collect();
+        of_section.sort_by_key(|setting| SettingSection::place(&setting.name));
+        let has_provider = of_section.iter().any(|setting| setting.name == oidc_test::SETTING);
+        SettingsSection {
+            name: section.word(),
+            title: section.title(t),
+            test: test.filter(|_| has_provider).map(str::to_owned),
+            rows: of_section.into_iter().map(|setting| SettingRow::of(t, setting)).collect(),
+        }
+    };
+    SettingSection::ALL.into_iter().map(section).filter(|section| !section.rows.is_empty()).collect()
 }
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -183,25 +198,13 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let is_found = |setting: &&SettingObject| {
         let fits = |text: &str| text.to_lowercase().contains(&search);
         let said = setting_texts::doc(t, &setting.name, &setting.doc);
-        let matches = search.is_empty() || fits(&setting.name) || fits(&setting.doc) || fits(said) || fits(&setting.variable);
-        matches && (wanted.is_empty() || setting.source == wanted)
+        let is_named = fits(&setting.name) || fits(&setting.variable) || fits(&setting_texts::label(t, &setting.name));
+        (is_named || fits(&setting.doc) || fits(said)) && (wanted.is_empty() || setting.source == wanted)
     };
     let is_set = |setting: &SettingObject| setting.value.as_ref().is_some_and(|value| !value.is_empty());
     let has_provider = found.items.iter().any(|setting| setting.name == oidc_test::SETTING && is_set(setting));
-    let mut sections: Vec<SettingsSection> = Vec::new();
-    let mut shown = 0;
-    for setting in found.items.iter().filter(is_found) {
-        shown += 1;
-        let row = SettingRow::of(t, setting);
-        let name = section(&setting.name);
-        if let Some(known) = sections.iter_mut().find(|known| known.name == name) {
-            known.rows.push(row);
-        } else {
-            let title = format::capital(setting_texts::doc(t, name, name));
-            let test = (name == "oidc" && has_provider).then(|| request.url(&format!("/settings/{}/test", oidc_test::SETTING)));
-            sections.push(SettingsSection { name: name.to_owned(), title, test, rows: vec![row] });
-        }
-    }
+    let shown: Vec<&SettingObject> = found.items.iter().filter(is_found).collect();
+    let test = has_provider.then(|| request.url(&format!("/settings/{}/test", oidc_test::SETTING)));
     let any = ("", t.say("settings.any_source"), wanted.is_empty());
     let sources = SOURCES.map(|word| (word, source(t, word), word == wanted));
     let template = SettingsPage {
@@ -210,8 +213,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         search: query.value("q").to_owned(),
         sources: std::iter::once(any).chain(sources).collect(),
         is_filtered: !search.is_empty() || !wanted.is_empty(),
-        count: t.say_with("settings.count", &[("shown", &shown.to_string()), ("all", &found.items.len().to_string())]),
-        sections,
+        count: t.say_with("settings.count", &[("shown", &shown.len().to_string()), ("all", &found.items.len().to_string())]),
+        sections: sections(t, &shown, test.as_deref()),
     };
     PageReply::ok(&template)
 }
@@ -373,6 +376,24 @@ mod tests {
     fn row_names_the_source_that_overrides_a_stored_value() {
         let row = SettingRow::of(Locale::EN, &setting("number", &json!({"source": "environment", "unit": "ms"})));
         assert_eq!((row.source, row.value.as_deref(), row.is_overridden), ("environment", Some("5 ms"), true));
-        assert_eq!(section("server.listen"), "server");
+    }
+
+    #[test]
+    fn every_setting_is_in_a_section_and_general_comes_first() {
+        let names = ["server.data", "no.such", "oidc.issuer", "console.language", "access.registration", "console.display_name"];
+        let settings = names.map(|name| setting("text", &json!({"name": name})));
+        let sections = sections(Locale::EN, &settings.iter().collect::<Vec<_>>(), Some("/test"));
+        let shown = |section: &SettingsSection| section.rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>();
+        let shown: Vec<_> = sections.iter().map(|section| (section.name, shown(section), section.test.is_some())).collect();
+        let of = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        assert_eq!(
+            shown,
+            [
+                ("general", of(["console.display_name", "console.language"]), false),
+                ("access", of(["oidc.issuer", "access.registration"]), true),
+                ("system", of(["server.data", "no.such"]), false),
+            ]
+        );
+        assert_eq!((sections[0].rows[0].label.as_str(), sections[2].rows[1].label.as_str()), ("Name of the gateway", "no.such"));
     }
 }

@@ -73,6 +73,7 @@ fn path_of_a_form_maps_to_its_page() {
         ("/channels/main/models/add", "/channels/main/models"),
         ("/groups/new/offers", "/groups/new"),
         ("/profile/sessions/ses_1/end", "/profile"),
+        ("/profile/other-sessions/end", "/profile"),
         ("/sign-out", "/"),
         ("/preferences", "/"),
     ] {

@@ -368,9 +368,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_and_section_has_a_text_in_each_language_of_the_console() {
-        let mut names: BTreeSet<&str> = SETTINGS.iter().map(|setting| setting.path).collect();
-        names.extend(SETTINGS.iter().filter_map(|setting| setting.path.split_once('.')).map(|(section, _)| section));
+    fn every_setting_has_a_label_a_text_and_a_section_in_the_console() {
+        let names: BTreeSet<&str> = SETTINGS.iter().map(|setting| setting.path).collect();
         assert_eq!(tollgate_console::described_settings().collect::<BTreeSet<_>>(), names);
+        assert_eq!(tollgate_console::labelled_settings().collect::<BTreeSet<_>>(), names);
+        let lost: Vec<_> = names.into_iter().filter(|name| tollgate_console::section_of_setting(name).is_none()).collect();
+        assert!(lost.is_empty(), "without a section: {lost:?}");
     }
 }

@@ -20,6 +20,7 @@ mod proxies;
 mod public;
 mod routes;
 mod system;
+mod weight;
 
 pub(crate) use attacks::signed_in;
 use tollgate_testkit::{ClientResponse, Request, TestGateway};

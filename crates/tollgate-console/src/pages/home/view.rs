@@ -4,6 +4,7 @@ use serde::Deserialize;
 use tollgate_core::{NanoUsd, Timestamp};
 
 use crate::pages::{
+    budgets,
     clients::curl,
     format::{self, TimeText},
     locale::Locale,
@@ -64,6 +65,7 @@ pub(super) struct BudgetView {
     pub(super) group: Option<String>,
     amount: String,
     window: String,
+    action: String,
     spent: String,
     left: String,
     renews_at: Option<String>,
@@ -108,6 +110,9 @@ pub(super) struct BudgetEntry {
     pub(super) left_of: String,
     pub(super) spent: String,
     pub(super) window: &'static str,
+    /// What happens once it is spent.
+    pub(super) action: &'static str,
+    pub(super) is_blocking: bool,
     pub(super) renews_at: Option<TimeText>,
     /// The day on which it is spent if the rest of the window is like its beginning.
     pub(super) pace: Option<String>,
@@ -140,11 +145,9 @@ impl BudgetEntry {
             left,
             left_of,
             spent,
-            window: match budget.window.as_str() {
-                "day" => t.say("window.day"),
-                "month" => t.say("window.month"),
-                _ => t.say("window.total"),
-            },
+            window: budgets::window(t, &budget.window),
+            action: budgets::action(t, &budget.action),
+            is_blocking: budget.action == "block",
             renews_at: budget.renews_at.as_deref().and_then(|at| format::time(t, at)),
             pace: (budget.window == "month").then(|| pace(t, budget, now)).flatten(),
             percent,
@@ -155,6 +158,12 @@ impl BudgetEntry {
             },
         }
     }
+}
+
+/// In the order of the page: those first that refuse requests once they are spent.
+pub(super) fn blocking_first(mut budgets: Vec<BudgetEntry>) -> Vec<BudgetEntry> {
+    budgets.sort_by_key(|budget| !budget.is_blocking);
+    budgets
 }
 
 /// Until when a monthly budget lasts, if that is before it renews.
@@ -261,7 +270,7 @@ mod tests {
         // Noon of 21 November 2026.
         let now = Timestamp(1_795_262_400_000_000);
         let budget = |spent: &str, left: &str| {
-            let budget = json!({"of": "key", "amount": "100", "window": "month", "spent": spent, "left": left, "renews_at": null});
+            let budget = json!({"of": "key", "amount": "100", "window": "month", "action": "block", "spent": spent, "left": left, "renews_at": null});
             BudgetEntry::of(Locale::EN, &serde_json::from_value(budget).unwrap(), ("ci", false), now)
         };
         assert!(budget("10", "90").pace.unwrap().contains("lasts"));
@@ -271,9 +280,24 @@ mod tests {
     }
 
     #[test]
+    fn budgets_say_what_they_do_and_those_that_block_come_first() {
+        let budget = |amount: &str, action: &str| {
+            let budget = json!({
+                "of": "group", "group": "engineering", "amount": amount, "window": "month", "action": action, "spent": "1", "left": "1",
+                "renews_at": null
+            });
+            BudgetEntry::of(Locale::EN, &serde_json::from_value(budget).unwrap(), ("ci", true), Timestamp(0))
+        };
+        let entries = blocking_first(vec![budget("40", "alert"), budget("500", "alert"), budget("700", "block")]);
+        let shown: Vec<_> = entries.iter().map(|entry| (entry.left_of.as_str(), entry.action)).collect();
+        let (blocks, alerts) = (Locale::EN.say("budget.block"), Locale::EN.say("budget.alert"));
+        assert_eq!(shown, [("left of $700.00", blocks), ("left of $40.00", alerts), ("left of $500.00", alerts)]);
+    }
+
+    #[test]
     fn notice_is_about_the_highest_percentage_that_is_reached() {
         let notice = |of: &str, spent: &str, percents: &[u32]| {
-            let budget = json!({"of": of, "amount": "10", "window": "day", "spent": spent, "left": "0", "renews_at": null});
+            let budget = json!({"of": of, "amount": "10", "window": "day", "action": "block", "spent": spent, "left": "0", "renews_at": null});
             let budget: BudgetView = serde_json::from_value(budget).unwrap();
             assert_eq!(budget.is_of_member(), of == "member");
             budget.notice(Locale::EN, percents).map(|notice| (notice.text, notice.is_spent))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use serde::Deserialize;
+use tollgate_store::KeyUse;
 
 use super::view::{Allowance, BudgetRow, Expiry, limit_lines};
 use crate::{
@@ -53,6 +54,8 @@ struct CheckedKey {
     expires: Option<Expiry>,
     balance: Option<Amount>,
     budgets: Vec<BudgetRow>,
+    /// Requests and charges of this month and of today.
+    used: String,
     calls: Vec<CallRow>,
 }
 
@@ -114,7 +117,7 @@ pub(super) async fn check(request: Arc<PageRequest>) -> Result<PageReply, PageFa
         Some(key) => caller::check_key(&request.state, &request.meta, key).await,
         None => Err(ApiError::no_service_key()),
     };
-    let (allowance, calls) = match held {
+    let checked = match held {
         Ok(held) => held,
         Err(error) => {
             let state = FormState::faulty(&error, "key", problem::say_of_service_key(t, &error));
@@ -125,8 +128,8 @@ pub(super) async fn check(request: Arc<PageRequest>) -> Result<PageReply, PageFa
         tracing::error!(%fault, "what a key may use cannot be read");
         ApiError::internal()
     };
-    let key: HeldKey = serde_json::from_value(allowance).map_err(unread)?;
-    let calls: Calls = serde_json::from_value(calls).map_err(unread)?;
+    let key: HeldKey = serde_json::from_value(checked.allowance).map_err(unread)?;
+    let calls: Calls = serde_json::from_value(checked.records).map_err(unread)?;
     let HeldKey { name, prefix, suffix, expires_at, allowance } = key;
     let found = CheckedKey {
         name,
@@ -143,10 +146,25 @@ pub(super) async fn check(request: Arc<PageRequest>) -> Result<PageReply, PageFa
         expires: Expiry::of(t, expires_at.as_deref(), request.state.gateway.now()),
         balance: allowance.balance().map(|balance| money::rounded(t, balance)),
         budgets: allowance.budgets.iter().map(|budget| BudgetRow::of(t, budget, request.is_operator())).collect(),
+        used: used(t, checked.month, checked.today),
         calls: calls.data.iter().map(|call| CallRow::of(t, call)).collect(),
         models: allowance.models,
     };
     page(&request, &FormState::default(), Some(found))
+}
+
+fn used(t: Locale, month: KeyUse, today: KeyUse) -> String {
+    let requests = |used: KeyUse| t.say_count("keys.sum_request", "keys.sum_requests", used.requests);
+    let amount = |used: KeyUse| money::short(t, &used.sale.to_usd_string()).text;
+    t.say_with(
+        "key_check.used",
+        &[
+            ("month_requests", &requests(month)),
+            ("month", &amount(month)),
+            ("today_requests", &requests(today)),
+            ("today", &amount(today)),
+        ],
+    )
 }
 
 impl CallRow {
@@ -160,5 +178,19 @@ impl CallRow {
             amount: call.amount.as_deref().map_or_else(Amount::none, |amount| money::short(t, amount)),
             total: format::micros(t, call.duration_us),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::NanoUsd;
+
+    use super::*;
+
+    #[test]
+    fn use_of_a_key_names_requests_and_charges_of_month_and_day() {
+        let of = |requests: u64, nano: i64| KeyUse { requests, sale: NanoUsd(nano) };
+        let said = used(Locale::EN, of(1_234, 12_500_000_000), of(1, 244_020));
+        assert_eq!(said, "1,234 requests for $12.50 this month (UTC), 1 request for $0.00024402 today");
     }
 }

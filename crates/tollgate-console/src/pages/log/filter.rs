@@ -309,7 +309,7 @@ mod tests {
         let said: Vec<_> = faults.iter().map(|fault| (fault.field, fault.text.as_str())).collect();
         assert_eq!(said[0], ("status", "Status: Enter a status such as 429, or a class of them such as 5xx."));
         assert_eq!(said[1], ("min_tokens", "Tokens at least: Enter a whole number such as 1000."));
-        assert_eq!(said[2], ("since", "“From (UTC)” is after “Until (UTC)”: swap the two."));
+        assert_eq!(said[2], ("since", "“From” is after “Until”: swap the two."));
         assert_eq!((said[3].0, said[3].1), ("until", said[2].1));
         assert_eq!(
             (said[4].0, said[5].0, said[6]),
@@ -319,7 +319,7 @@ mod tests {
         let marked: Vec<_> = fields.iter().filter(|field| field.fault.is_some()).map(|field| field.name).collect();
         assert_eq!(marked, ["model", "status", SESSION, "min_tokens", "member"]);
         let unreadable = of("since=yesterday", true).faults(Locale::EN, &ApiError::value("since", "x"));
-        assert_eq!(unreadable[0].text, "From (UTC): Enter a time such as 2027-01-31T08:00.");
+        assert_eq!(unreadable[0].text, "From: Enter a time such as 2027-01-31T08:00.");
     }
 
     #[test]

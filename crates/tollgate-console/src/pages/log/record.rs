@@ -225,7 +225,7 @@ impl RecordDetail {
             id: record.id.clone(),
             title: record.model.clone().unwrap_or_else(|| record.id.clone()),
             back,
-            at: format::time(t, &record.at),
+            at: format::millisecond(t, &record.at),
             mark: outcome_mark(t, record),
             figures: figures(t, record),
             key: record.key.clone(),

@@ -44,7 +44,7 @@ impl LogRow {
         let model = record.model.clone().unwrap_or_else(|| "–".to_owned());
         Self {
             id: record.id.clone(),
-            at: format::time(t, &record.at),
+            at: format::second(t, &record.at),
             mark: outcome_mark(t, record),
             upstream_model: last.map(|attempt| attempt.upstream_model.clone()).filter(|name| *name != model),
             model,

@@ -184,7 +184,7 @@ fn recent_error(request: &PageRequest, record: &FailedObject) -> RecentError {
     let (tone, icon) = if record.status >= 500 || record.outcome != "refused" { ("bad", "badc") } else { ("warn", "warn") };
     RecentError {
         link: request.url(&format!("/log/{}", record.id)),
-        at: format::time(t, &record.at),
+        at: format::second(t, &record.at),
         mark: Mark::new(tone, icon, record.status.to_string()),
         name: reasons::name(t, reason).map_or(outcome_mark.word, str::to_owned),
         model: record.model.clone().unwrap_or_else(|| "–".to_owned()),

@@ -223,6 +223,7 @@ fn key_is_checked_without_an_account_and_never_sent_back() {
     assert!(answer.status == 200 && page.contains("$5.00") && page.contains("60") && page.contains("echo"), "{page}");
     assert!(page.contains("of $5.001 spent\">"), "the exact amount is the title of the rounded one: {page}");
     assert!(!page.contains(key), "{page}");
+    assert!(page.contains("Use of this key") && page.contains("this month (UTC), "), "{page}");
     for (wrong, says) in [
         ("", "Paste a key."),
         ("sk-tg-wrong", "The gateway does not know this key."),

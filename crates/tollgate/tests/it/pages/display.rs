@@ -31,7 +31,7 @@ fn amounts_are_shown_in_the_display_currency_with_usd_in_the_title() {
     assert!(root.page(&admin.gateway, "/ledger").contains("+$12.50"), "a currency without a rate is not shown");
     set(&admin, "console.currency_per_usd", "7.1");
     let ledger = root.page(&admin.gateway, "/ledger");
-    assert!(ledger.contains("<span title=\"$12.50\">+CN¥88.7500</span>"), "{ledger}");
+    assert!(ledger.contains("<span title=\"$12.50\">+CN¥88.75</span>"), "{ledger}");
     let mut visitor = Person { language: Some("zh-CN"), ..Person::default() };
     let priced = || visitor.page(&admin.gateway, "/models").contains("<span title=\"$2.50\">¥17.75</span>");
     wait_for("the price is known", Duration::from_secs(30), priced);

@@ -66,8 +66,8 @@ fn filter_applies_to_rows_sums_and_export() {
     for (query, says) in [
         ("status=teapot", "Status: Enter a status such as 429"),
         ("member=unknown", "Member: There is none of this name."),
-        ("since=yesterday", "From (UTC): Enter a time such as"),
-        ("since=2026-11-02T00:00&until=2026-11-01T00:00", "“From (UTC)” is after “Until (UTC)”"),
+        ("since=yesterday", "From: Enter a time such as"),
+        ("since=2026-11-02T00:00&until=2026-11-01T00:00", "“From” is after “Until”"),
         ("status=abc&min_tokens=x&tags=y&member=unknown", "Member: There is none of this name."),
         ("account=echo", "Account: Enter channel/account, or the id of an account."),
         ("tried_failed=true", "Attempt there: Enter the tried channel or account, too."),

@@ -268,6 +268,9 @@ fn set_up_leads_to_a_working_key() {
     let (_, rest) = made.split_once("data-copy=\"sk-").unwrap_or_else(|| panic!("no key in {made}"));
     let key = format!("sk-{}", rest.split('"').next().unwrap());
     assert!(made.contains("from openai import OpenAI"), "{made}");
+    let of_boss = admin.get("/admin/v1/keys?member=boss");
+    assert_eq!(of_boss["items"][0]["name"], json!("mine"), "the key is of who sets up, whatever the name: {of_boss}");
+    assert!(boss.page(&admin.gateway, "/console").contains("1 of 3"), "the home page counts the key");
     assert!(made.contains("href=\"/playground?model=m\"") && made.contains("Open playground"), "{made}");
     let request = tollgate_testkit::Request::post("/v1/chat/completions", &support::chat("m"))
         .replace_header("authorization", &format!("Bearer {key}"));

@@ -198,6 +198,30 @@ fn profile_changes_the_password_and_ends_sessions() {
 }
 
 #[test]
+fn profile_lists_the_newest_session_first_and_ends_all_others() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "bob", "member");
+    let sign_in = |name: &str| {
+        let mut person = Person::default();
+        person.post(&admin.gateway, "/sign-in", &[("login", name), ("password", PASSWORD)]);
+        person
+    };
+    let (mut first, mut second, mut last, mut bob) = (sign_in("ann"), sign_in("ann"), sign_in("ann"), sign_in("bob"));
+    let own = |page: &str| -> Vec<bool> {
+        page.split("<tr>").filter(|row| row.contains("/profile/sessions/")).map(|row| row.contains("this one")).collect()
+    };
+    assert_eq!(own(&first.page(&admin.gateway, "/profile")), [false, false, true]);
+    assert_eq!(own(&last.page(&admin.gateway, "/profile")), [true, false, false]);
+    assert_eq!(location(&second.post(&admin.gateway, "/profile/other-sessions/end", &[])), "/profile");
+    let page = second.page(&admin.gateway, "/profile");
+    assert!(page.contains("The other sessions have ended.") && own(&page) == [true], "{page}");
+    assert!(!page.contains("End all other sessions"), "{page}");
+    let statuses = [&mut first, &mut last, &mut bob].map(|person| person.get(&admin.gateway, "/profile").status);
+    assert_eq!(statuses, [303, 303, 200]);
+}
+
+#[test]
 fn language_and_theme_belong_to_the_member() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");

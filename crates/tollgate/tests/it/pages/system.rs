@@ -93,6 +93,15 @@ fn setting_is_changed_at_run_time_and_reset_to_its_default() {
     let mut root = root_of(&admin);
     let list = root.page(&admin.gateway, "/settings");
     assert!(list.contains("TOLLGATE_SERVER__LISTEN") && list.contains("after a restart"), "{list}");
+    let headings: Vec<&str> =
+        list.split("<h2 id=\"t-").skip(1).filter_map(|rest| rest.split_once("\">")?.1.split('<').next()).collect();
+    let expected = "General, Access, Model square, Logging, Limits, Routing, Network, Notifications, Backup, System";
+    assert_eq!(headings.join(", "), expected);
+    let settings = admin.get("/admin/v1/settings")["items"].clone();
+    for setting in settings.as_array().unwrap() {
+        let link = format!("href=\"/settings/{}\">", setting["name"].as_str().unwrap());
+        assert!(list.contains(&link), "{link}");
+    }
     assert!(root.page(&admin.gateway, "/settings?q=slow_ms").contains("/settings/log.slow_ms"));
     assert!(root.page(&admin.gateway, "/settings?q=nothing-like-it").contains("No setting matches."));
     let path = "/settings/log.slow_ms";
