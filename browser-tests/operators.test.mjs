@@ -119,9 +119,13 @@ test("several channels are chosen and edited, tested and removed", async () => {
     await page.getByRole("button", { name: "Create channel" }).click();
     await page.waitForURL("**/channels/extra/models");
     await page.goto(`${gateway.base}/channels`);
+    assert.ok(!await page.locator("#selection").isVisible(), "actions are shown once a channel is chosen");
+    const top = async () => (await page.getByRole("link", { name: "chat", exact: true }).boundingBox()).y;
+    const before = await top();
     await page.getByLabel("Choose chat").check();
     await page.getByText("1 chosen").waitFor();
-    await page.getByLabel("All", { exact: true }).check();
+    assert.equal(await top(), before, "choosing the first row moves no row");
+    await page.getByLabel("All rows").check();
     const count = await page.locator("[data-choice]").count();
     await page.getByText(`${count} chosen`).waitFor();
     await checkPage(page, faults, "channels, chosen");
@@ -132,7 +136,7 @@ test("several channels are chosen and edited, tested and removed", async () => {
     await screenshot(page, "channels-tested.light");
     await page.getByRole("link", { name: "To the channels" }).click();
     // A channel of the served file cannot be changed, so that none is.
-    await page.getByLabel("All", { exact: true }).check();
+    await page.getByLabel("All rows").check();
     await page.getByRole("button", { name: "Edit", exact: true }).click();
     await page.waitForURL("**/channel-selection/edit?**");
     await checkPage(page, faults, "edit several channels");
