@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(gaps, [(0, 0), (100, 100)], "between the attempts the gateway waited");
         let phases = |row: &AttemptRow| row.phases.iter().map(|(class, _, time)| format!("{class} {time}")).collect::<Vec<_>>();
         assert!(phases(&detail.attempts[0]).is_empty(), "nothing came");
-        assert_eq!(phases(&detail.attempts[1]), ["gap 100 ms", "connect 100 ms", "wait 400 ms", "fill 400 ms"]);
+        assert_eq!(phases(&detail.attempts[1]), ["gap 100 ms", "connect 100 ms", "wait 300 ms", "fill 400 ms"]);
         let facts: Vec<_> = detail.attempts[1].facts.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(facts, ["other-model", "Native", "10 → 5", "× 0.8"]);
         assert_eq!(speed(&record), Some(10.0));
