@@ -97,9 +97,9 @@ test("the page of the API has this gateway's address, endpoints, limits and erro
   await context.addCookies([{ name: "tollgate_language", value: "en", url: gateway.base }]);
   await page.goto(`${gateway.base}/docs#E31`);
   await page.getByText("Messages", { exact: true }).first().click();
-  await page.getByText("export ANTHROPIC_BASE_URL=").waitFor({ state: "hidden" });
+  await page.getByText("export ANTHROPIC_AUTH_TOKEN=").waitFor({ state: "hidden" });
   await page.getByText("Claude Code", { exact: true }).first().click();
-  assert.ok(await page.getByText("export ANTHROPIC_BASE_URL=").isVisible(), "lines are chosen without a script");
+  assert.ok(await page.getByText("export ANTHROPIC_AUTH_TOKEN=").isVisible(), "lines are chosen without a script");
   await context.close();
 });
 
