@@ -426,9 +426,9 @@ mod tests {
         assert!(phases(&detail.attempts[0]).is_empty(), "nothing came");
         assert_eq!(phases(&detail.attempts[1]), ["gap 100 ms", "connect 100 ms", "wait 300 ms", "fill 400 ms"]);
         let facts: Vec<_> = detail.attempts[1].facts.iter().map(|(_, text)| text.as_str()).collect();
-        assert_eq!(facts, ["other-model", "Native", "10 → 5", "× 0.8"]);
+        assert_eq!(facts, ["other-model", "Gemini", "10 → 5", "× 0.8"]);
         assert_eq!(speed(&record), Some(10.0));
-        assert!(detail.facts.iter().any(|(_, text)| text == "chat · Chat → Native · streamed"), "{:?}", detail.facts);
+        assert!(detail.facts.iter().any(|(_, text)| text == "chat · Chat → Gemini · streamed"), "{:?}", detail.facts);
         let costs: Vec<_> =
             detail.costs.iter().map(|cost| (cost.number, cost.price.as_ref().map(|price| price.amount_label))).collect();
         assert_eq!(costs, [(1, None), (2, Some("Cost"))], "those whose lines are not known have their amount");
