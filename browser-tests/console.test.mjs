@@ -135,7 +135,7 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   await page.goto(`${gateway.base}/keys`);
   keyPath = await page.getByRole("link", { name: "mobile-app" }).getAttribute("href");
   // Requests are in the log once they are booked.
-  for (let tries = 0; tries < 50 && await page.locator("[data-record]").count() < 4; tries += 1) {
+  for (let tries = 0; tries < 50 && await page.locator("#rows [data-record]").count() < 4; tries += 1) {
     await page.goto(`${gateway.base}/log?range=15m`);
   }
   assert.equal(await page.locator("[data-record]").count(), 4);
