@@ -97,9 +97,9 @@ test("the page of the API has this gateway's address, endpoints, limits and erro
   await context.addCookies([{ name: "tollgate_language", value: "en", url: gateway.base }]);
   await page.goto(`${gateway.base}/docs#E31`);
   await page.getByText("Messages", { exact: true }).first().click();
-  await page.getByText("export ANTHROPIC_BASE_URL=").waitFor({ state: "hidden" });
+  await page.getByText("export ANTHROPIC_AUTH_TOKEN=").waitFor({ state: "hidden" });
   await page.getByText("Claude Code", { exact: true }).first().click();
-  assert.ok(await page.getByText("export ANTHROPIC_BASE_URL=").isVisible(), "lines are chosen without a script");
+  assert.ok(await page.getByText("export ANTHROPIC_AUTH_TOKEN=").isVisible(), "lines are chosen without a script");
   await context.close();
 });
 
@@ -132,7 +132,7 @@ test("the references of both APIs can be read in every view, and lead to objects
 test("channels are filtered, and the form keeps what a spent budget does", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/channels/new`);
-    await page.getByRole("radio", { name: "Compatible" }).check();
+    await page.getByRole("radio", { name: "OpenAI-compatible" }).check();
     await page.getByLabel("Name", { exact: true }).fill("spare");
     await page.getByLabel("Base URL").fill(`http://${gateway.provider}/v1`);
     await page.getByLabel("It may reach private addresses").check();
@@ -140,7 +140,7 @@ test("channels are filtered, and the form keeps what a spent budget does", async
     await page.waitForURL("**/channels/spare/models");
     await page.goto(`${gateway.base}/channels/spare/edit`);
     await page.getByLabel("Certificates of the upstream").fill("/no/such/file.pem");
-    await page.getByRole("textbox", { name: "in all alerts when it is spent" }).fill("5");
+    await page.getByRole("textbox", { name: "total alerts when it is spent" }).fill("5");
     await page.locator("#budget_day_block").fill("2.5");
     await page.getByRole("button", { name: "Save" }).click();
     if (page.url().endsWith("/edit")) {

@@ -30,12 +30,12 @@ test("first steps turn green by the first request", async () => {
   await page.keyboard.press("Enter");
   await page.getByText("The key is ready").waitFor();
   key = await page.locator("code.input").textContent();
-  for (const protocol of ["Native", "Messages"]) {
+  for (const protocol of ["Gemini", "Messages"]) {
     await page.locator(".use label", { hasText: protocol }).first().click();
     await checkPage(page, faults, `key, ${protocol}`);
   }
   await page.getByText("Claude Code", { exact: true }).click();
-  await page.getByText("export ANTHROPIC_BASE_URL=").waitFor();
+  await page.getByText("export ANTHROPIC_AUTH_TOKEN=").waitFor();
   await screenshot(page, "key-use.light");
   let refusals = 0;
   await page.route("**/admin/v1/usage/tail*", (route) => {
@@ -71,7 +71,7 @@ test("playground: every protocol, streamed, compared, and shown as code", async 
   ]);
   const { key: secret } = await made.json();
   await page.getByText("console-playground · default").waitFor();
-  for (const protocol of ["Chat", "Native", "Messages"]) {
+  for (const protocol of ["Chat", "Gemini", "Messages"]) {
     await page.locator(".protocols label", { hasText: protocol }).click();
     await page.locator("#message").fill(`Say hello over ${protocol}.`);
     await page.locator("#message").focus();
@@ -201,7 +201,7 @@ test("keys: filter, order, several at once, duplicate", async () => {
   await page.goto(`${gateway.base}/keys/new`);
   await page.locator("#name").fill("lab");
   await page.getByRole("group", { name: "Groups, in order" }).getByRole("checkbox").first().check();
-  await page.getByText("Limits and budget").click();
+  await page.getByText("More options").click();
   await page.getByLabel("Valid for").selectOption("90 days");
   await page.locator("#count").fill("3");
   await page.locator("#budget_month_block").fill("20");

@@ -51,7 +51,7 @@ test("the first admin sets a password and finds the console", async () => {
   await page.waitForURL("**/setup/channel");
   await checkPage(page, faults, "set-up, channel");
   await screenshot(page, "set-up-channel.light");
-  await page.getByRole("radio", { name: "Compatible" }).check();
+  await page.getByRole("radio", { name: "OpenAI-compatible" }).check();
   await page.getByLabel("Name", { exact: true }).fill("local");
   await page.getByLabel("Base URL").fill(`http://${gateway.provider}/v1`);
   await page.getByLabel("Credential").fill("a credential");
@@ -114,7 +114,7 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   await page.getByRole("link", { name: "New key" }).first().click();
   await page.locator("#name:focus").waitFor();
   await page.keyboard.type("mobile-app");
-  await page.getByText("Limits and budget").click();
+  await page.getByText("More options").click();
   await page.locator("#rpm").fill("many");
   await page.locator("#budget_month_block").fill("50");
   await checkPage(page, faults, "new key");
@@ -135,7 +135,7 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   await page.goto(`${gateway.base}/keys`);
   keyPath = await page.getByRole("link", { name: "mobile-app" }).getAttribute("href");
   // Requests are in the log once they are booked.
-  for (let tries = 0; tries < 50 && await page.locator("[data-record]").count() < 4; tries += 1) {
+  for (let tries = 0; tries < 50 && await page.locator("#rows [data-record]").count() < 4; tries += 1) {
     await page.goto(`${gateway.base}/log?range=15m`);
   }
   assert.equal(await page.locator("[data-record]").count(), 4);
@@ -374,7 +374,7 @@ test("a broken channel is found and repaired by its messages alone", async () =>
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/channels/new`);
-  await page.getByRole("radio", { name: "Compatible" }).check();
+  await page.getByRole("radio", { name: "OpenAI-compatible" }).check();
   await page.getByLabel("Name", { exact: true }).fill("broken");
   await page.getByLabel("Base URL").fill("http://127.0.0.1:9/v1");
   await page.getByLabel("It may reach private addresses").check();

@@ -101,10 +101,10 @@ test("a conversation goes on in the playground, and its contents are removed", a
     await checkPage(page, faults, "playground with a conversation of the log");
     await screenshot(page, "contents-continued.light");
     await page.goto(`${gateway.base}/log/${record}/contents`);
-    await page.locator("summary", { hasText: "Remove body and answer" }).click();
+    await page.locator("summary", { hasText: "Delete body and answer" }).click();
     await page.getByLabel("Delete them for good").check();
     await page.locator("form button.danger").click();
-    await page.getByText("Body and answer were removed.").waitFor();
+    await page.getByText("Body and answer were deleted.").waitFor();
     assert.equal(await page.getByRole("link", { name: "Show body and answer" }).count(), 0);
   });
 });

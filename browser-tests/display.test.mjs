@@ -40,7 +40,7 @@ test("columns and density of a table are chosen by keyboard, and kept", async ()
     assert.ok(!(await page.locator("[data-table-view]").isVisible()));
     await page.setViewportSize(VIEWS.light.viewport);
     await page.getByText("Columns", { exact: true }).click();
-    await page.getByRole("button", { name: "As at first" }).click();
+    await page.getByRole("button", { name: "Reset" }).click();
     await margin.waitFor();
     assert.equal((await row.boundingBox()).height, height);
   });
@@ -60,7 +60,7 @@ test("groups, prices and the accounts of a channel have a choice of columns", as
       await page.locator("table[data-table]").waitFor();
       assert.ok(!(await head.isVisible()), path);
       await page.getByText("Columns", { exact: true }).click();
-      await page.getByRole("button", { name: "As at first" }).click();
+      await page.getByRole("button", { name: "Reset" }).click();
       await head.waitFor();
     }
   });

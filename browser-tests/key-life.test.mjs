@@ -22,7 +22,7 @@ test("a key is made, used, replaced, switched off and on, and revoked", async ()
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/keys/new`);
     await page.locator("#name").fill("life");
-    await page.getByText("Limits and budget").click();
+    await page.getByText("More options").click();
     await page.locator("#rpm").fill("0");
     await page.locator("#concurrency").fill("0");
     await page.locator("main button.primary").click();

@@ -184,7 +184,7 @@ test("a form that was sent after the session had ended comes back with what was 
   };
   await page.goto(`${gateway.base}/keys/new`);
   await page.locator("#name").fill("came-back");
-  await page.getByText("Limits and budget").click();
+  await page.getByText("More options").click();
   await page.locator("#rpm").fill("60");
   await page.locator("#valid_for").selectOption("30");
   await page.locator("input[name=protocols]").first().check();

@@ -105,3 +105,61 @@ test("a wide list keeps its heads and its scrollbar in the window", async () => 
     assert.ok(table.height > 100, `${table.height}`);
   });
 });
+
+test("a click on a row of keys, channels and members opens it beside the list", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => { await makeKey(page, "beside"); });
+  for (const [view, options] of Object.entries(VIEWS)) {
+    await asOwner(browser, gateway, options, async (page, faults) => {
+      for (const path of ["/keys", "/channels", "/members"]) {
+        const list = gateway.base + path;
+        await page.goto(list);
+        const link = page.locator("tbody [data-record]").first();
+        const id = await link.getAttribute("data-record");
+        const row = page.locator("tbody tr").first();
+        const drawer = page.locator(`.drawer[data-open="${id}"]`);
+        await row.locator("td.e").click();
+        await drawer.waitFor();
+        assert.equal(new URL(page.url()).searchParams.get("open"), id);
+        await checkPage(page, faults, `${path}, a row beside it, ${view}`);
+        await screenshot(page, `beside${path.replace("/", "-")}.${view}`);
+        if (view === "phone") assert.equal((await drawer.boundingBox()).width, 390, "it takes the whole window");
+        await page.keyboard.press("Escape");
+        assert.equal(await drawer.count(), 0);
+        assert.equal(page.url(), list);
+        assert.ok(await page.evaluate(() => document.activeElement.matches("[data-record]")), "the focus returns to the row");
+        // The address opens it, too; the button and going back close it.
+        await page.goto(`${list}?open=${encodeURIComponent(id)}`);
+        await drawer.waitFor();
+        await drawer.getByRole("link", { name: "Close" }).click();
+        assert.equal(await drawer.count(), 0);
+        await row.locator("td.e").click();
+        await drawer.waitFor();
+        await page.goBack();
+        await drawer.waitFor({ state: "detached" });
+        assert.equal(page.url(), list);
+        // What can be pressed does its own.
+        await link.press("Enter");
+        await page.waitForURL((url) => url.pathname.startsWith(new URL(`${list}/`).pathname));
+        assert.equal(await page.locator(".drawer").count(), 0, "the link leads to the page");
+      }
+    });
+  }
+});
+
+test("brackets go through the rows beside a list", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    for (const name of ["first", "second"]) await makeKey(page, `step-${name}`);
+    await page.goto(`${gateway.base}/keys?search=step-&sort=name`);
+    const ids = await page.locator("tbody [data-record]").evaluateAll((links) => links.map((link) => link.dataset.record));
+    assert.equal(ids.length, 2);
+    await page.locator("tbody tr td.e").first().click();
+    await page.locator(`.drawer[data-open="${ids[0]}"]`).waitFor();
+    await page.keyboard.press("]");
+    await page.locator(`.drawer[data-open="${ids[1]}"]`).waitFor();
+    await page.keyboard.press("[");
+    await page.locator(`.drawer[data-open="${ids[0]}"]`).waitFor();
+    await page.locator("tbody tr").nth(1).getByRole("checkbox").check();
+    assert.equal(await page.locator(`.drawer[data-open="${ids[0]}"]`).count(), 1, "ticking a row opens nothing");
+    assert.deepEqual(faults, []);
+  });
+});

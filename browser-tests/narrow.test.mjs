@@ -14,7 +14,7 @@ useGateway();
 
 // Controls that a finger 44 px wide cannot hit at their upper or lower edge.
 const tooSmall = (page) => page.evaluate(() => {
-  const controls = document.querySelectorAll(".btn, .seg :is(a, button), nav.tabs a, .copy");
+  const controls = document.querySelectorAll(".btn, .seg :is(a, button), nav.tabs a, .copy, .crumb a, .card > header > a, [data-reset]");
   const isHit = (control, dy) => {
     const { x, y, width, height } = control.getBoundingClientRect();
     const at = document.elementFromPoint(x + width / 2, y + height / 2 + dy);
@@ -132,5 +132,26 @@ test("lists whose rows are cards are sorted by a field of their filter", async (
     await page.keyboard.press("Enter");
     await page.waitForURL("**search=owner**");
     assert.match(page.url(), /sort=spent/);
+  });
+});
+
+test("on a phone the period of the usage log is one button, and the playground asks for a key before the message", async () => {
+  await asOwner(browser, gateway, VIEWS.phone, async (page, faults) => {
+    await page.goto(`${gateway.base}/log?range=24h`);
+    const period = page.locator("#rows details.menu-down");
+    const [chosen, choices] = [period.locator("summary"), period.locator(".pop a")];
+    const label = (await chosen.textContent()).trim();
+    await chosen.click();
+    await checkPage(page, faults, "log, period");
+    await screenshot(page, "log-period.phone");
+    const other = choices.filter({ hasNotText: label }).first();
+    const name = (await other.textContent()).trim();
+    await other.click();
+    await page.waitForURL((url) => url.searchParams.get("range") !== "24h");
+    assert.equal((await chosen.textContent()).trim(), name);
+    await page.goto(`${gateway.base}/playground`);
+    const top = async (place) => (await page.locator(place).boundingBox()).y;
+    assert.ok(await top("#secret") < await top("#message"), "without a key it is asked for first");
+    await checkPage(page, faults, "playground without a key");
   });
 });

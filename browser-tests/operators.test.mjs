@@ -156,11 +156,11 @@ test("several channels are chosen and edited, tested and removed", async () => {
     await page.getByLabel("Choose extra").check();
     const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export" }).click()]);
     assert.equal(download.suggestedFilename(), "channels.toml");
-    await page.getByRole("button", { name: "Remove", exact: true }).click();
+    await page.getByRole("button", { name: "Delete", exact: true }).click();
     await page.getByLabel("Type the name to confirm").fill("extra");
     await checkPage(page, faults, "remove several channels");
-    await page.getByRole("button", { name: "Remove for good" }).click();
-    await page.getByText("Removed.").waitFor();
+    await page.getByRole("button", { name: "Delete for good" }).click();
+    await page.getByText("Deleted.").waitFor();
     assert.equal(await page.getByLabel("Choose extra").count(), 0);
   });
 });

@@ -142,7 +142,7 @@ test("a group is made, changed and removed without JavaScript", async () => {
     await page.locator("input[name=typed_name][aria-invalid=true]").waitFor();
     await page.locator("input[name=typed_name]").fill("Plain");
     await page.locator("form[action$='/remove'] button").click();
-    await page.getByText("Removed.").waitFor();
+    await page.getByText("Deleted.").waitFor();
     assert.equal(await page.getByRole("link", { name: "Plain", exact: true }).count(), 0);
   });
 });

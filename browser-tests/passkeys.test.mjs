@@ -95,10 +95,10 @@ test("a passkey is added, signs in without a password, is renamed and removed", 
   await page.getByRole("button", { name: "Save" }).click();
   await passkeys(page).getByText("Work laptop").waitFor();
   await page.getByRole("link", { name: "Change", exact: true }).click();
-  await page.getByRole("button", { name: "Remove passkey" }).click();
-  await page.getByText("The passkey was removed.").waitFor();
+  await page.getByRole("button", { name: "Delete passkey" }).click();
+  await page.getByText("The passkey was deleted.").waitFor();
   await page.goto(`${local.base}/audit`);
-  for (const action of ["Passkey added", "Passkey renamed", "Passkey removed"]) {
+  for (const action of ["Passkey added", "Passkey renamed", "Passkey deleted"]) {
     assert.ok(await page.getByText(action).count() > 0, action);
   }
 
@@ -121,7 +121,7 @@ test("the tick of the sign-in applies to passkeys", async () => {
   }
   await page.goto(`${local.base}/profile`);
   await page.getByRole("link", { name: "Change", exact: true }).click();
-  await page.getByRole("button", { name: "Remove passkey" }).click();
+  await page.getByRole("button", { name: "Delete passkey" }).click();
   await context.close();
 });
 

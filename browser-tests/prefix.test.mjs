@@ -114,7 +114,7 @@ async function followEvents(page, gateway, key) {
 async function usePlayground(page, gateway) {
   await page.goto(`${gateway.base}/playground?model=acme-large`);
   await Promise.all([page.waitForResponse("**/gate/v1/key"), page.locator("[data-make-key]").click()]);
-  for (const protocol of ["Chat", "Native", "Messages", "Responses"]) {
+  for (const protocol of ["Chat", "Gemini", "Messages", "Responses"]) {
     await page.locator(".protocols label", { hasText: protocol }).click();
     await page.locator("#message").fill(`Say hello over ${protocol}.`);
     await page.locator("#message").press("Control+Enter");

@@ -16,6 +16,7 @@ mod control;
 mod csv_file;
 mod difference;
 mod docs;
+mod drawer;
 mod failure_text;
 mod field_label;
 mod file_faults;

@@ -48,6 +48,7 @@ static SOURCES: &[Source] = &[
     source!("page.js"),
     source!("parts.js"),
     source!("events.js"),
+    source!("drawer.js"),
     source!("log.js"),
     source!("palette.js"),
     source!("refresh.js"),

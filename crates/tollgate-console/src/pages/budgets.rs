@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{
     control::{Control, ControlKind, decimal},
     form::{FormData, FormState},
+    format,
     locale::Locale,
 };
 use crate::api_error::ApiError;
@@ -71,6 +72,29 @@ pub(crate) fn window(t: Locale, word: &str) -> &'static str {
 /// What happens once a budget is spent.
 pub(crate) fn action(t: Locale, word: &str) -> &'static str {
     if word == "block" { t.say("budget.block") } else { t.say("budget.alert") }
+}
+
+/// The budgets of a row, one on a line.
+pub(crate) fn lines(t: Locale, budget: &Value) -> Vec<String> {
+    let line = |budget: &Value| {
+        let (amount, window) = (budget["amount"].as_str()?, window(t, budget["window"].as_str()?));
+        let values = [("amount", format::usd(amount)), ("window", window.to_owned())];
+        let values = values.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let is_alert = budget["action"] == "alert";
+        Some(if is_alert { t.say_with("groups.alert_is", &values) } else { t.say_with("groups.budget_is", &values) })
+    };
+    budget.as_array().map_or(std::slice::from_ref(budget), Vec::as_slice).iter().filter_map(line).collect()
+}
+
+/// Limits of a row, one on a line; 0 is none.
+pub(crate) fn limit_lines(t: Locale, (rpm, tpm, concurrency): (u64, u64, u64)) -> Vec<String> {
+    let line = |limit: u64, say: fn(Locale, &str) -> String| (limit > 0).then(|| say(t, &format::integer(limit)));
+    let lines = [
+        line(rpm, |t, limit| t.say_with("keys.rpm_is", &[("limit", limit)])),
+        line(tpm, |t, limit| t.say_with("keys.tpm_is", &[("limit", limit)])),
+        line(concurrency, |t, limit| t.say_with("keys.concurrency_is", &[("limit", limit)])),
+    ];
+    lines.into_iter().flatten().collect()
 }
 
 /// All budgets of a row.

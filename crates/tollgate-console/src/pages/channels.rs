@@ -5,6 +5,7 @@ mod accounts;
 mod as_file;
 pub(super) mod credentials;
 mod detail;
+mod drawer;
 mod edit;
 mod edit_comparison;
 pub(super) mod explain;

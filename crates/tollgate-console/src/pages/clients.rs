@@ -1,6 +1,9 @@
 //! How clients use a key: lines to copy for each, by protocol. The protocols, their paths, headers and smallest requests are those of the
 //! table of protocols.
 
+mod apps;
+mod go;
+
 use tollgate_protocol::{Protocol, minimal_body};
 use url::{Url, form_urlencoded::Serializer};
 
@@ -12,6 +15,8 @@ use super::{
 };
 
 const TEXT: &str = "Say hello.";
+/// The label of the variables of the environment alone.
+const ENVIRONMENT: &str = "export";
 
 /// Address, key and model for a client's configuration.
 #[derive(Clone, Copy, Debug)]
@@ -138,33 +143,42 @@ impl Lines<'_> {
                 ("curl", self.curl()),
                 ("Python", self.openai_python()),
                 ("Node", self.openai_node()),
+                ("Go", self.openai_go()),
+                (ENVIRONMENT, self.openai_environment()),
                 ("LangChain", self.langchain()),
-                ("aider", self.openai_environment()),
-                ("Cherry Studio, Lobe, NextChat", self.app()),
-                ("Open WebUI", self.editor()),
-                ("Cursor, Cline", self.editor()),
+                ("aider", self.aider()),
+                ("Cherry Studio", self.cherry_studio()),
+                ("LobeChat", self.lobe_chat()),
+                ("NextChat", self.next_chat()),
+                ("Open WebUI", self.open_webui()),
+                ("Cursor", self.cursor()),
+                ("Cline", self.cline()),
             ],
             Protocol::Gemini => vec![
                 ("curl", self.curl()),
                 ("Gemini SDK, Python", self.genai_python()),
                 ("Gemini SDK, Node", self.genai_node()),
+                ("Gemini SDK, Go", self.genai_go()),
+                (ENVIRONMENT, self.gemini_environment()),
                 ("Gemini CLI", self.gemini_cli()),
-                ("Cherry Studio", self.app()),
+                ("Cherry Studio", self.cherry_studio()),
             ],
             Protocol::Anthropic => vec![
                 ("curl", self.curl()),
                 ("Claude Code", self.claude_code()),
                 ("Python", self.anthropic_python()),
                 ("Node", self.anthropic_node()),
-                ("Cline", self.editor()),
-                ("Cherry Studio", self.app()),
+                (ENVIRONMENT, self.anthropic_environment()),
+                ("Cline", self.cline()),
+                ("Cherry Studio", self.cherry_studio()),
             ],
             Protocol::Responses => vec![
                 ("curl", self.curl()),
                 ("Codex", self.codex()),
                 ("Python", self.responses_python()),
                 ("Node", self.responses_node()),
-                ("Cherry Studio", self.app()),
+                (ENVIRONMENT, self.openai_environment()),
+                ("Cherry Studio", self.cherry_studio()),
             ],
         };
         clients.into_iter().map(|(label, text)| Snippet { import: self.import(label), label, text }).collect()
@@ -261,8 +275,26 @@ impl Lines<'_> {
         )
     }
 
+    /// The variables that programs read: those of the address and of the key.
+    fn environment(&self, address: &str, key: &str) -> String {
+        format!("export {address}={}\nexport {key}={}", shell(&self.base), self.shell_key())
+    }
+
     fn openai_environment(&self) -> String {
-        format!("export OPENAI_BASE_URL={}\nexport OPENAI_API_KEY={}", shell(&self.base), self.shell_key())
+        self.environment("OPENAI_BASE_URL", "OPENAI_API_KEY")
+    }
+
+    fn gemini_environment(&self) -> String {
+        self.environment("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY")
+    }
+
+    fn anthropic_environment(&self) -> String {
+        self.environment("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY")
+    }
+
+    fn aider(&self) -> String {
+        let model = shell(&format!("openai/{}", self.access.model));
+        format!("{}\naider --model {model}", self.environment("OPENAI_API_BASE", "OPENAI_API_KEY"))
     }
 
     fn genai_python(&self) -> String {
@@ -287,7 +319,7 @@ impl Lines<'_> {
     }
 
     fn gemini_cli(&self) -> String {
-        format!("export GOOGLE_GEMINI_BASE_URL={}\nexport GEMINI_API_KEY={}", shell(&self.base), self.shell_key())
+        format!("{}\ngemini --model {}", self.gemini_environment(), shell(self.access.model))
     }
 
     fn claude_code(&self) -> String {
@@ -347,35 +379,6 @@ impl Lines<'_> {
              const answer = await client.responses.create({{ model: {model}, input: \"{TEXT}\" }});\nconsole.log(answer.output_text);"
         )
     }
-
-    /// The name by which programs with many providers know the protocol.
-    const fn provider(&self) -> &'static str {
-        match self.protocol {
-            Protocol::OpenAi => "OpenAI",
-            Protocol::Gemini => "Gemini",
-            Protocol::Anthropic => "Anthropic",
-            Protocol::Responses => "OpenAI Responses",
-        }
-    }
-
-    /// Apps take the address and add the version themselves.
-    fn app(&self) -> String {
-        settings(&[
-            ("Provider", self.provider()),
-            ("API host", self.access.address),
-            ("API key", self.access.key),
-            ("Model", self.access.model),
-        ])
-    }
-
-    fn editor(&self) -> String {
-        let provider = if self.protocol == Protocol::OpenAi { "OpenAI compatible" } else { self.provider() };
-        settings(&[("Provider", provider), ("Base URL", &self.base), ("API key", self.access.key), ("Model", self.access.model)])
-    }
-}
-
-fn settings(lines: &[(&str, &str)]) -> String {
-    lines.iter().map(|(label, value)| format!("{label}: {value}")).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -392,10 +395,10 @@ mod tests {
         for (_, Snippet { label, text, .. }) in all("sk-tg-abc", "a'; rm -rf / #\"") {
             match label {
                 "curl" => assert!(text.contains(r"a'\''; rm -rf / #"), "{text}"),
-                label if label.contains("Python") || label.contains("Node") || label == "LangChain" => {
+                label if ["Python", "Node", "Go", "LangChain"].iter().any(|code| label.ends_with(code)) => {
                     assert!(text.contains(r#"a'; rm -rf / #\""#), "{text}");
                 }
-                "Claude Code" => assert!(text.contains(r#"'a'\''; rm -rf / #"'"#), "{text}"),
+                "Claude Code" | "Gemini CLI" => assert!(text.contains(r#"'a'\''; rm -rf / #"'"#), "{text}"),
                 _ => {}
             }
         }
@@ -409,6 +412,40 @@ mod tests {
         for (_, snippet) in all("sk-tg-abc", "m") {
             assert!(snippet.text.contains("sk-tg-abc") && !snippet.text.contains("TOLLGATE_KEY"), "{}", snippet.text);
         }
+    }
+
+    #[test]
+    fn go_imports_what_it_uses() {
+        for (key, imports) in [("$TOLLGATE_KEY", true), ("sk-tg-abc", false)] {
+            let lines = all(key, "m").into_iter().filter(|(_, client)| client.label.ends_with("Go"));
+            let texts: Vec<String> = lines.map(|(_, client)| client.text).collect();
+            assert_eq!(texts.len(), 2);
+            assert!(
+                texts.iter().all(|text| text.contains("\t\"os\"\n") == imports && text.contains("os.Getenv") == imports),
+                "{texts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn programs_get_the_address_with_or_without_the_version() {
+        let clients = all("sk-tg-abc", "m");
+        let line = |client: &str, field: &str| {
+            let (_, snippet) = clients.iter().find(|(word, found)| *word == "openai" && found.label == client).unwrap();
+            snippet.text.lines().find_map(|line| Some(line.strip_prefix(field)?.trim_matches('\'').to_owned())).unwrap()
+        };
+        let (address, base) = ("https://gate.example.com", "https://gate.example.com/v1");
+        assert_eq!([line("Cherry Studio", "API Host: "), line("NextChat", "OpenAI Endpoint: ")], [address; 2]);
+        let with_version = [
+            line("LobeChat", "API Proxy URL: "),
+            line("Open WebUI", "URL: "),
+            line("Cursor", "Override OpenAI Base URL: "),
+            line("Cline", "Base URL: "),
+            line("export", "export OPENAI_BASE_URL="),
+            line("aider", "export OPENAI_API_BASE="),
+        ];
+        assert_eq!(with_version, [base; 6]);
+        assert_eq!(line("aider", "aider --model "), "openai/m");
     }
 
     #[test]
@@ -436,7 +473,7 @@ mod tests {
             assert!(text.contains(&format!("\"{}: {}$TOLLGATE_KEY\"", credential.name, credential.prefix)), "{text}");
             assert!(text.contains(surface.generation[0]) && text.contains(TEXT), "{text}");
             let clients = all("$TOLLGATE_KEY", "m").iter().filter(|(word, _)| *word == protocol.as_str()).count();
-            assert!(clients <= 9, "the style sheet has nine tabs");
+            assert!(clients <= 14, "the style sheet has fourteen tabs");
         }
     }
 }

@@ -24,9 +24,9 @@ pub(crate) fn value(t: Locale, kind: &str, field: &str, word: &str) -> Option<&'
         ("session", "second_factor", "recovery_code") => t.say("audit.factor_recovery"),
         ("login", "kind", "set_up") => t.say("set_up.title"),
         ("login", "kind", "reset") => t.say("reset.title"),
-        ("member" | "invite", "role", "admin") => t.say("role.admin"),
-        ("member" | "invite", "role", "operator") => t.say("role.operator"),
-        ("member" | "invite", "role", "member") => t.say("role.member"),
+        ("member" | "invite" | "admin_key", "role" | "scope", "admin") => t.say("role.admin"),
+        ("member" | "invite" | "admin_key", "role" | "scope", "operator") => t.say("role.operator"),
+        ("member" | "invite" | "admin_key", "role" | "scope", "member") => t.say("role.member"),
         ("member", "status", "suspended") => t.say("members.suspended"),
         ("member", "billing", "postpaid") => t.say("members.postpaid"),
         ("member", "billing", "prepaid") => t.say("members.prepaid"),
@@ -176,6 +176,7 @@ fn of_member(t: Locale, field: &str) -> Option<&'static str> {
 fn of_key(t: Locale, field: &str) -> Option<&'static str> {
     Some(match field {
         "member" => t.say("keys.member"),
+        "scope" => t.say("admin_keys.scope"),
         "expires_at" => t.say("keys.expires"),
         "groups" => t.say("keys.groups"),
         "models_deny" => t.say("keys.models_deny"),
@@ -219,4 +220,15 @@ fn of_posting(t: Locale, field: &str) -> Option<&'static str> {
         "balance" => t.say("ledger.balance_after"),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scope_of_an_admin_key_is_named_as_in_its_form() {
+        assert_eq!(of(Locale::EN, "admin_key", "scope"), "Scope");
+        assert_eq!(value(Locale::EN, "admin_key", "scope", "operator"), Some("Operator"));
+    }
 }

@@ -2,6 +2,7 @@
 //! own keys, operators all keys.
 
 mod check;
+mod drawer;
 mod export;
 mod figures;
 mod filter;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use tollgate_store::{AdminScope, ViewPage};
 
 use self::{
+    drawer::KeyDrawer,
     figures::KeyFigures,
     filter::KeyFilter,
     row_menu::RowMenu,
@@ -101,6 +103,8 @@ struct KeysPage {
     /// The address of the list, to which the actions of a row return.
     here: String,
     pager: Pager,
+    /// The key that the address opens beside the list.
+    open: Option<KeyDrawer>,
 }
 
 #[derive(Debug, Template)]
@@ -149,9 +153,10 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let rows: Vec<(KeyRow, RowMenu)> = found.items.iter().map(row).collect();
     let count = t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let template = KeysPage {
-        layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables).with(Script::Choose),
+        layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables).with(Script::Choose).with(Script::Drawer),
         t,
         is_operator: request.is_operator(),
+        open: KeyDrawer::opened(&request).await?,
         csv: request.url(&format!("/keys.csv?{}", filter.address(&[]))),
         here: request.url(&request.address),
         views: SavedViews::read(&request, ViewPage::Keys).await?,
@@ -191,7 +196,26 @@ fn of_key(request: &PageRequest) -> ApiCall {
 }
 
 async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    if request.wants_part() {
+        let key: KeyObject = request.read(operations::GET_KEY, of_key(&request)).await?;
+        return PageReply::ok(&KeyDrawer::of(&request, &key).await?);
+    }
     key_page(&request, &FormState::default(), None).await
+}
+
+/// What a key may use; a key that can no longer be used has no allowance.
+async fn allowance(request: &PageRequest, key: &str) -> Result<Option<Allowance>, ApiError> {
+    let call = ApiCall { path: path_of(&[("key", key)]), ..ApiCall::default() };
+    match request.read(operations::GET_KEY_ALLOWANCE, call).await {
+        Ok(allowance) => Ok(Some(allowance)),
+        Err(error) if error.status == http::StatusCode::NOT_FOUND => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn budget_rows(request: &PageRequest, allowance: Option<&Allowance>) -> Vec<BudgetRow> {
+    let budgets = allowance.into_iter().flat_map(|allowance| &allowance.budgets);
+    budgets.map(|budget| BudgetRow::of(request.t(), budget, request.is_operator())).collect()
 }
 
 /// The page of a key; with `secret` just after it was made or replaced.
@@ -201,19 +225,12 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         Some(made) => (made["id"].as_str().unwrap_or_default().to_owned(), made["key"].as_str()),
         None => (request.path_param("key").to_owned(), None),
     };
-    let call = || ApiCall { path: path_of(&[("key", &id)]), ..ApiCall::default() };
-    let key: KeyObject = request.read(operations::GET_KEY, call()).await?;
-    // A key that can no longer be used has no allowance.
-    let allowance = match request.read::<Allowance>(operations::GET_KEY_ALLOWANCE, call()).await {
-        Ok(allowance) => Some(allowance),
-        Err(error) if error.status == http::StatusCode::NOT_FOUND => None,
-        Err(error) => return Err(error.into()),
-    };
+    let call = ApiCall { path: path_of(&[("key", &id)]), ..ApiCall::default() };
+    let key: KeyObject = request.read(operations::GET_KEY, call).await?;
+    let allowance = allowance(request, &id).await?;
     let now = request.state.gateway.now();
     let may_change = request.is_operator() && key.owner != "file" && key.state != "revoked";
     let form = if may_change { Some(change_form(request, &key, state).await?) } else { None };
-    let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets);
-    let budgets = budgets.map(|budget| BudgetRow::of(t, budget, request.is_operator())).collect();
     let models = allowance.iter().flat_map(|allowance| &allowance.models).map(String::as_str);
     let model = first_model(request, models).await?.unwrap_or("MODEL").to_owned();
     let address = model_url(request);
@@ -235,7 +252,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         figures: KeyFigures::read(request, &key).await?,
         has_no_model: allowance.as_ref().is_some_and(|allowance| allowance.models.is_empty()),
         model,
-        budgets,
+        budgets: budget_rows(request, allowance.as_ref()),
         gateway_renewals: allowance.as_ref().map_or_else(Vec::new, |allowance| allowance.gateway_renewals(t)),
         may_make: !groups_for_keys(request).await?.is_empty(),
         locked: key

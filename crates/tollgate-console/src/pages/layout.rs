@@ -75,6 +75,8 @@ pub(crate) enum Script {
     Tables,
     /// Rows that are chosen.
     Choose,
+    /// Rows that are opened beside their list.
+    Drawer,
     /// Choices that are put in order.
     Order,
     /// A stored conversation that is continued in the playground.
@@ -391,6 +393,10 @@ impl Layout {
 
     pub(crate) fn has_choices(&self) -> bool {
         self.has(Script::Choose)
+    }
+
+    pub(crate) fn has_drawer(&self) -> bool {
+        self.has(Script::Drawer)
     }
 
     pub(crate) fn has_orders(&self) -> bool {

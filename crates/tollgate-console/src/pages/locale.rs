@@ -83,7 +83,7 @@ impl Locale {
     #[cfg(test)]
     pub(crate) const ZH_CN: Self = Self { language: Language::ZhCn, currency: DisplayCurrency::USD };
 
-    #[cfg(test)]
+    /// The same language with another currency.
     pub(crate) const fn with_currency(self, currency: DisplayCurrency) -> Self {
         Self { currency, ..self }
     }

@@ -26,6 +26,7 @@ use self::{
 };
 use super::{
     bars::{BarFigures, BarSeries, Chart},
+    drawer::{DrawerFrame, OPEN},
     form::FormData,
     format, home,
     layout::{Layout, Script},
@@ -158,8 +159,23 @@ struct RecordPage {
 struct RecordDrawer {
     layout: Layout,
     t: Locale,
+    frame: DrawerFrame,
     is_operator: bool,
     record: RecordDetail,
+}
+
+impl RecordDrawer {
+    fn of(request: &PageRequest, record: RecordDetail, filter: &LogFilter) -> Self {
+        let t = request.t();
+        let frame = DrawerFrame {
+            id: record.id.clone(),
+            title: record.title.clone(),
+            mark: record.mark.clone(),
+            page: request.url(&format!("/log/{}", record.id)),
+            back: request.url(&format!("/log?{}", filter.query(None))),
+        };
+        Self { layout: request.layout(t.say("nav.log")), t, frame, is_operator: request.is_operator(), record }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -259,7 +275,7 @@ pub(super) fn kept_query(request: &PageRequest, query: &FormData) -> String {
 
 /// The record of `open` in the address; none if it is not there or not the reader's.
 async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<Option<RecordDrawer>, PageFailure> {
-    let Some(id) = request.query.filled("open") else { return Ok(None) };
+    let Some(id) = request.query.filled(OPEN) else { return Ok(None) };
     let call = ApiCall { path: path_of(&[("record", id)]), ..ApiCall::default() };
     let record: RecordObject = match request.read(operations::GET_USAGE, call).await {
         Ok(record) => record,
@@ -268,8 +284,8 @@ async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: boo
     };
     let t = request.t();
     let reader = (is_operator, may_read_contents(request, &record));
-    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{}", filter.query(None))), reader);
-    Ok(Some(RecordDrawer { layout: request.layout(t.say("nav.log")), t, is_operator, record }))
+    let record = RecordDetail::of(t, &record, reader);
+    Ok(Some(RecordDrawer::of(request, record, filter)))
 }
 
 /// Whether the reader may read the contents of a request: admins, and the member of its key.
@@ -420,12 +436,12 @@ async fn one(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, is_operator) = (request.t(), request.is_operator());
     let call = ApiCall { path: path_of(&[("record", request.path_param("record"))]), ..ApiCall::default() };
     let record: RecordObject = request.read(operations::GET_USAGE, call).await?;
-    let back = LogFilter::of(&request.query, request.state.gateway.now(), is_operator).query(None);
     let reader = (is_operator, may_read_contents(&request, &record));
-    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{back}")), reader);
-    let layout = request.layout(record.title.clone()).below("/log", t.say("nav.log"));
+    let record = RecordDetail::of(t, &record, reader);
     if request.wants_part() {
-        return PageReply::ok(&RecordDrawer { layout, t, is_operator, record });
+        let filter = LogFilter::of(&request.query, request.state.gateway.now(), is_operator);
+        return PageReply::ok(&RecordDrawer::of(&request, record, &filter));
     }
+    let layout = request.layout(record.title.clone()).below("/log", t.say("nav.log"));
     PageReply::ok(&RecordPage { layout, t, is_operator, record })
 }

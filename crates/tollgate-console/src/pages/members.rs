@@ -2,6 +2,7 @@
 //! change them.
 
 mod admin_keys;
+mod drawer;
 mod export;
 mod filter;
 mod form;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 use tollgate_store::{AdminScope, ViewPage};
 
 use self::{
+    drawer::MemberDrawer,
     filter::MemberFilter,
     groups::MemberGroups,
     view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent},
@@ -91,6 +93,8 @@ struct MembersPage {
     views: SavedViews,
     rows: Vec<MemberRow>,
     pager: Pager,
+    /// The member that the address opens beside the list.
+    open: Option<MemberDrawer>,
 }
 
 #[derive(Debug, Template)]
@@ -163,8 +167,9 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let rows: Vec<MemberRow> = found.items.iter().map(row).collect();
     let count = t.say_count("members.one", "members.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let template = MembersPage {
-        layout: request.layout(t.say("nav.members")).wide().with(Script::Tables),
+        layout: request.layout(t.say("nav.members")).wide().with(Script::Tables).with(Script::Drawer),
         t,
+        open: MemberDrawer::opened(&request).await?,
         tabs: tabs(&request, MembersTab::Members),
         is_admin: request.is_admin(),
         roles: filter.roles(t),
@@ -256,6 +261,9 @@ async fn read_member(request: &PageRequest) -> Result<MemberObject, ApiError> {
 
 async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
+    if request.wants_part() {
+        return PageReply::ok(&MemberDrawer::of(&request, &member).await?);
+    }
     let state = FormState::of(form::values(&member));
     member_page(&request, &member, &state, None).await
 }

@@ -1,6 +1,7 @@
 //! The model square for people: the content of `/models.json` as cards or a table, and a page for each model.
 
 mod capability;
+mod currency;
 mod document;
 mod filter;
 mod outage;
@@ -44,6 +45,8 @@ struct ModelsPage {
     t: Locale,
     filter: SquareFilter,
     units: Vec<UnitChoice>,
+    /// The display currency and USD; empty if they are the same.
+    currencies: Vec<UnitChoice>,
     groups: Vec<GroupChoice>,
     sorts: Vec<(&'static str, &'static str, bool)>,
     facets: Vec<Facet>,
@@ -63,6 +66,8 @@ struct ModelsPart {
     t: Locale,
     filter: SquareFilter,
     units: Vec<UnitChoice>,
+    /// The display currency and USD; empty if they are the same.
+    currencies: Vec<UnitChoice>,
     facets: Vec<Facet>,
     cards: Vec<ModelCard>,
     count: String,
@@ -98,6 +103,8 @@ struct ModelPage {
     t: Locale,
     name: String,
     units: Vec<UnitChoice>,
+    /// The display currency and USD; empty if they are the same.
+    currencies: Vec<UnitChoice>,
     card: ModelCard,
     facts: ModelFacts,
     offers: Vec<OfferRow>,
@@ -141,7 +148,7 @@ pub(super) fn group_label(t: Locale, name: &str, multiplier: &str, varies: bool)
 }
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let (t, unit) = (request.t(), TokenUnit::of(&request.query, &request.headers));
+    let (t, unit) = (currency::locale(&request), TokenUnit::of(&request.query, &request.headers));
     let mut filter = SquareFilter::of(&request.query, unit);
     let document = document_for(&request, None, None).await?;
     let known = Capabilities::of(&document);
@@ -160,8 +167,9 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let layout = request.layout(t.say("nav.models")).with(Script::Htmx).with(Script::Tables);
     let link = |unit| request.url(&format!("/models?{}", filter.query_of_unit(unit)));
     let units = UnitChoice::all(t, unit, link);
+    let currencies = currency::choices(&request, t, |pair| request.url(&format!("/models?{}&{pair}", filter.query_of_list())));
     if request.wants_part() {
-        let part = ModelsPart { layout, t, filter, units, facets, cards, count, about_group, is_cut, is_empty };
+        let part = ModelsPart { layout, t, filter, units, currencies, facets, cards, count, about_group, is_cut, is_empty };
         return PageReply::ok(&part);
     }
     let choice = |group: &document::SquareGroup| GroupChoice {
@@ -171,13 +179,21 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     };
     let groups = document.groups.iter().map(choice).collect();
     let sorts = filter.sorts(t);
-    let template = ModelsPage { layout, t, filter, units, groups, sorts, facets, cards, count, about_group, is_cut, is_empty };
+    let template =
+        ModelsPage { layout, t, filter, units, currencies, groups, sorts, facets, cards, count, about_group, is_cut, is_empty };
     let reply = PageReply::ok(&template)?;
-    Ok(if request.query.has("unit") { reply.header("set-cookie", &unit.keep()) } else { reply })
+    Ok(keeping(&request, reply, (t, unit)))
+}
+
+/// The reply with the choices of its address, which the browser keeps.
+fn keeping(request: &PageRequest, reply: PageReply, (t, unit): (Locale, TokenUnit)) -> PageReply {
+    let unit = request.query.has("unit").then(|| unit.keep());
+    let kept = [unit, currency::keep(request, t)];
+    kept.into_iter().flatten().fold(reply, |reply, cookie| reply.header("set-cookie", &cookie))
 }
 
 async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let (t, name) = (request.t(), request.path_param("name"));
+    let (t, name) = (currency::locale(&request), request.path_param("name"));
     let document = document_for(&request, Some(name), None).await?;
     let model = document.data.first().ok_or_else(|| ApiError::not_found("model"))?;
     let asked = Some(request.query.value("group")).filter(|group| model.offer(Some(group)).is_some());
@@ -191,6 +207,7 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         t,
         name: model.id.clone(),
         units: UnitChoice::all(t, unit, |unit| format!("?unit={}", unit.word())),
+        currencies: currency::choices(&request, t, |pair| format!("?{pair}")),
         card,
         facts: ModelFacts::of(t, model),
         offers: model.groups.iter().map(|row| OfferRow::of((t, unit), &document, row, row.group == offer.group)).collect(),
@@ -208,5 +225,5 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         embedding: embeds.then(|| clients::embedding_curl(&address, &model.id)),
     };
     let reply = PageReply::ok(&template)?;
-    Ok(if request.query.has("unit") { reply.header("set-cookie", &unit.keep()) } else { reply })
+    Ok(keeping(&request, reply, (t, unit)))
 }

@@ -93,8 +93,7 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         ("no_password", ..) => t.say("problem.no_password"),
         ("no_totp", ..) => t.say("problem.no_totp"),
         ("rate_limit_exceeded", ..) => {
-            let seconds = error.retry_after().unwrap_or(1).to_string();
-            return t.say_with("problem.too_many", &[("seconds", &seconds)]);
+            return too_many(t, error.retry_after().unwrap_or(1));
         }
         ("other_origin" | "wrong_csrf_token", ..) => t.say("problem.form_expired"),
         ("operator_only" | "admin_only", ..) => t.say("problem.role"),
@@ -110,6 +109,18 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         _ => error.message(),
     };
     text.to_owned()
+}
+
+/// The longest wait that is said in seconds.
+const LONGEST_IN_SECONDS: u32 = 90;
+
+/// Too many attempts, and how long to wait.
+fn too_many(t: Locale, wait_s: u32) -> String {
+    if wait_s > LONGEST_IN_SECONDS {
+        t.say_with("problem.too_many_minutes", &[("count", &wait_s.div_ceil(60).to_string())])
+    } else {
+        t.say_with("problem.too_many", &[("seconds", &wait_s.to_string())])
+    }
 }
 
 /// The whole numbers that a field takes.
@@ -301,4 +312,16 @@ pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
         may_retry: error.status.is_server_error() || error.retry_after().is_some(),
     };
     finish(PageReply::page(error.status, &template).unwrap_or_else(|_| PageReply::redirect(&request.url("/"))), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_waits_are_said_in_minutes() {
+        let waits = [1, 90, 91, 295].map(|wait_s| too_many(Locale::EN, wait_s));
+        let ends: Vec<&str> = waits.iter().map(|text| text.strip_prefix("Too many attempts. Try again in ").unwrap()).collect();
+        assert_eq!(ends, ["1 s.", "90 s.", "2 minutes.", "5 minutes."]);
+    }
 }

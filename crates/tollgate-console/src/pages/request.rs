@@ -10,6 +10,7 @@ use url::form_urlencoded::Serializer;
 
 use super::{
     control::Pager,
+    drawer::OPEN,
     form::FormData,
     layout::Layout,
     locale::Locale,
@@ -122,8 +123,19 @@ impl PageRequest {
 
     /// The address of another page of the same list.
     pub(crate) fn at(&self, path: &str, cursors: &CursorPairs) -> String {
-        let kept = self.query.pairs().filter(|(name, value)| ![AFTER, BACK].contains(name) && !value.is_empty());
-        let query = Serializer::new(String::new()).extend_pairs(kept).extend_pairs(cursors).finish();
+        self.with_query(path, &[AFTER, BACK, OPEN], cursors)
+    }
+
+    /// The address of the same list with this row beside it, or alone.
+    pub(crate) fn beside(&self, path: &str, row: Option<&str>) -> String {
+        let row: Vec<_> = row.map(|row| (OPEN, row.to_owned())).into_iter().collect();
+        self.with_query(path, &[OPEN], &row)
+    }
+
+    /// A path with the query of this request, without some of its parameters and with others.
+    fn with_query(&self, path: &str, without: &[&str], with: &[(&'static str, String)]) -> String {
+        let kept = self.query.pairs().filter(|(name, value)| !without.contains(name) && !value.is_empty());
+        let query = Serializer::new(String::new()).extend_pairs(kept).extend_pairs(with).finish();
         let mark = if query.is_empty() { "" } else { "?" };
         self.url(&format!("{path}{mark}{query}"))
     }

@@ -14,7 +14,7 @@ use super::{
         credentials,
         form::{make_channel, new_section, providers, refused},
         served,
-        state::{ChannelObject, path, provider_name},
+        state::{ChannelObject, path},
     },
     clients::{self, Access, ProtocolLines},
     control::{Control, ControlSection},
@@ -114,7 +114,7 @@ async fn channel_page(request: &PageRequest, form: &FormState) -> Result<PageRep
         steps: steps(t, 2),
         banner: form.banner(),
         known: known.map(|channel| (request.url(&set_up_path(&channel.name)), channel.name)).collect(),
-        providers: providers().map(|word| (word, provider_name(t, word), form.value("provider") == word)).to_vec(),
+        providers: providers(t, form),
         section: new_section(request, form),
     };
     PageReply::page(form.status(), &template)

@@ -192,7 +192,7 @@ fn replay_page(request: &PageRequest, state: &FormState) -> Result<PageReply, Pa
         state.text("group", t.say("groups.group")),
         state.text("member", t.say("keys.member")),
         state.text("key", t.say("home.key")),
-        state.choice("outcome", t.say("log.answer"), outcomes),
+        state.choice("outcome", t.say("log.outcome"), outcomes),
     ];
     let sections = vec![
         ControlSection::new("", vec![file]).about(t.say("system.replay_about")),

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::{
     Section,
+    drawer::ChannelDrawer,
     explain::{Question, RoutingExplanation, answer},
     last_test::LastTest,
     list::{margin, running_text},
@@ -188,6 +189,10 @@ struct Sources {
 }
 
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    if request.wants_part() {
+        let drawer = ChannelDrawer::read(&request, request.path_param("name")).await?;
+        return PageReply::ok(&drawer.ok_or_else(|| ApiError::not_found("channel"))?);
+    }
     page(&request, &FormState::default()).await
 }
 

@@ -55,7 +55,9 @@ const FIELDS: &[&str] = &[
     "client_key",
 ];
 /// Providers that can be chosen, in this order.
-const PROVIDERS: [&str; 5] = ["openai", "gemini", "anthropic", "compatible", "echo"];
+const PROVIDERS: [&str; 6] = ["openai", "gemini", "anthropic", "compatible", COMPATIBLE_GEMINI, "echo"];
+/// The form's word for an upstream that is compatible with Gemini's protocol.
+const COMPATIBLE_GEMINI: &str = "compatible_gemini";
 /// Longest name of a channel, in bytes.
 const MAX_NAME: usize = 100;
 /// Fields that are whole numbers.
@@ -124,7 +126,10 @@ async fn free_name(request: &PageRequest, provider: &str) -> Result<String, ApiE
 /// Makes the channel of a form and lets the chosen groups offer it. Returns its name, which is that of the provider if none was entered.
 pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<String, ApiError> {
     let form = &request.form;
-    let provider = form.value("provider");
+    let (provider, protocol) = match form.value("provider") {
+        COMPATIBLE_GEMINI => ("compatible", Some("gemini")),
+        provider => (provider, form.filled("protocol")),
+    };
     let name = match form.value("name").trim() {
         "" => free_name(request, provider).await?,
         name => name.to_owned(),
@@ -132,8 +137,8 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<Stri
     let mut body = Map::new();
     body.insert("name".to_owned(), name.as_str().into());
     body.insert("provider".to_owned(), provider.into());
-    let given = ["protocol", "base_url"].into_iter().filter_map(|field| Some((field.to_owned(), Value::from(form.filled(field)?))));
-    body.extend(given);
+    let given = [("protocol", protocol), ("base_url", form.filled("base_url"))];
+    body.extend(given.into_iter().filter_map(|(field, value)| Some((field.to_owned(), Value::from(value?)))));
     if form.has("private_network") {
         body.insert("private_network".to_owned(), true.into());
     }
@@ -207,7 +212,7 @@ async fn new_page(request: &PageRequest, form: &FormState) -> Result<PageReply, 
         layout: request.layout(t.say("channels.new")).below("/channels", t.say("nav.channels")),
         t,
         banner: form.banner(),
-        providers: PROVIDERS.map(|word| (word, provider_name(t, word), form.value("provider") == word)).to_vec(),
+        providers: providers(t, form),
         section: new_section(request, form),
         groups: group_section(t, form, &groups(request).await?),
     };
@@ -232,8 +237,14 @@ pub(super) fn private_network(request: &PageRequest, form: &FormState) -> Option
     request.is_admin().then(|| switch(t, form, "private_network"))
 }
 
-pub(in crate::pages) const fn providers() -> [&'static str; 5] {
-    PROVIDERS
+/// The providers to choose from: word, name, and whether it is chosen.
+pub(in crate::pages) fn providers(t: Locale, form: &FormState) -> Vec<(&'static str, &'static str, bool)> {
+    let name = |word| match word {
+        "compatible" => t.say("channels.openai_compatible"),
+        COMPATIBLE_GEMINI => t.say("channels.gemini_compatible"),
+        _ => provider_name(t, word),
+    };
+    PROVIDERS.map(|word| (word, name(word), form.value("provider") == word)).to_vec()
 }
 
 pub(super) fn group_section(t: Locale, form: &FormState, groups: &[OfferingGroup]) -> ControlSection {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use tollgate_store::ViewPage;
 
 use super::{
+    drawer::ChannelDrawer,
     filter::{ChannelChoice, ChannelFilter},
     last_test::LastTest,
     rates::RateUse,
@@ -15,6 +16,7 @@ use super::{
 use crate::{
     api_error::ApiError,
     pages::{
+        drawer::OPEN,
         format::{self, TimeText},
         layout::{Layout, Script},
         locale::Locale,
@@ -48,36 +50,38 @@ struct ChannelsPage {
     actions: [(&'static str, &'static str); 6],
     rows: Vec<ChannelRow>,
     refresh: String,
+    /// The channel that the address opens beside the list.
+    open: Option<ChannelDrawer>,
 }
 
 #[derive(Debug)]
-struct ChannelRow {
-    id: String,
-    name: String,
-    link: String,
-    initial: String,
-    tone: &'static str,
-    provider: &'static str,
-    tags: Vec<String>,
-    mark: Mark,
-    detail: Option<String>,
-    until: Option<TimeText>,
-    strip: Option<Strip>,
-    errors: String,
-    errors_title: String,
+pub(super) struct ChannelRow {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) link: String,
+    pub(super) initial: String,
+    pub(super) tone: &'static str,
+    pub(super) provider: &'static str,
+    pub(super) tags: Vec<String>,
+    pub(super) mark: Mark,
+    pub(super) detail: Option<String>,
+    pub(super) until: Option<TimeText>,
+    pub(super) strip: Option<Strip>,
+    pub(super) errors: String,
+    pub(super) errors_title: String,
     /// The requests that failed here.
-    errors_link: Option<String>,
-    is_failing: bool,
-    first_token: String,
-    running: String,
-    rates: Vec<RateUse>,
-    cost: Amount,
-    margin: String,
-    is_loss: bool,
-    models: String,
-    test: Option<LastTest>,
-    groups: String,
-    order: String,
+    pub(super) errors_link: Option<String>,
+    pub(super) is_failing: bool,
+    pub(super) first_token: String,
+    pub(super) running: String,
+    pub(super) rates: Vec<RateUse>,
+    pub(super) cost: Amount,
+    pub(super) margin: String,
+    pub(super) is_loss: bool,
+    pub(super) models: String,
+    pub(super) test: Option<LastTest>,
+    pub(super) groups: String,
+    pub(super) order: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,14 +106,23 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let filter = ChannelFilter::of(query);
     let groups: Vec<String> = sources.groups.iter().map(|group| group.name.clone()).collect();
     let choices = filter.choices(t, &states, &groups);
+    let opened = query.filled(OPEN).and_then(|name| states.iter().find(|state| state.name == name));
+    let open = opened.map(|state| ChannelDrawer::of(&request, state, &sources));
     let (all, sort) = (states.len(), query.value("sort"));
     select(&filter, sort, &mut states, &sources);
     let rows: Vec<ChannelRow> = states.iter().map(|state| row(&request, state, &sources)).collect();
     let on = states.iter().filter(|state| state.is_on()).count();
     let (shown, on) = (rows.len().to_string(), on.to_string());
     let template = ChannelsPage {
-        layout: request.layout(t.say("nav.channels")).wide().with(Script::Refresh).with(Script::Tables).with(Script::Choose),
+        layout: request
+            .layout(t.say("nav.channels"))
+            .wide()
+            .with(Script::Refresh)
+            .with(Script::Tables)
+            .with(Script::Choose)
+            .with(Script::Drawer),
         t,
+        open,
         is_filtered: filter.is_set(),
         views: SavedViews::read(&request, ViewPage::Channels).await?,
         filter,
@@ -133,7 +146,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         ],
         rows,
         csv: request.at("/channels.csv", &Vec::new()),
-        refresh: request.url(&request.address),
+        refresh: request.beside("/channels", None),
     };
     PageReply::ok(&template)
 }
@@ -181,7 +194,7 @@ pub(super) fn groups_of<'a>(state: &ChannelState, sources: &'a Sources) -> Vec<&
     sources.groups.iter().filter(|group| group.channels.contains(&state.name)).map(|group| group.name.as_str()).collect()
 }
 
-fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> ChannelRow {
+pub(super) fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> ChannelRow {
     let t = request.t();
     let (hour, day) = (sources.hour.get(&state.name), sources.day.get(&state.name));
     let attempts = sources.attempts.get(&state.name).copied();

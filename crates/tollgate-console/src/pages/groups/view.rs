@@ -107,21 +107,9 @@ pub(super) struct GroupRow {
 
 /// Limits and budgets, one on a line; empty without any.
 pub(super) fn limits(t: Locale, group: &GroupObject) -> Vec<String> {
-    let line = |limit: u64, say: fn(Locale, &str) -> String| (limit > 0).then(|| say(t, &format::integer(limit)));
-    let budget = |budget: &Value| {
-        let (amount, window) = (budget["amount"].as_str()?, budgets::window(t, budget["window"].as_str()?));
-        let values = [("amount", format::usd(amount)), ("window", window.to_owned())];
-        let values = values.each_ref().map(|(name, value)| (*name, value.as_str()));
-        let is_alert = budget["action"] == "alert";
-        Some(if is_alert { t.say_with("groups.alert_is", &values) } else { t.say_with("groups.budget_is", &values) })
-    };
-    let list = group.budget.as_array().map_or(std::slice::from_ref(&group.budget), Vec::as_slice);
-    let lines = [
-        line(group.rpm, |t, limit| t.say_with("keys.rpm_is", &[("limit", limit)])),
-        line(group.tpm, |t, limit| t.say_with("keys.tpm_is", &[("limit", limit)])),
-        line(group.concurrency, |t, limit| t.say_with("keys.concurrency_is", &[("limit", limit)])),
-    ];
-    lines.into_iter().flatten().chain(list.iter().filter_map(budget)).collect()
+    let mut lines = budgets::limit_lines(t, (group.rpm, group.tpm, group.concurrency));
+    lines.extend(budgets::lines(t, &group.budget));
+    lines
 }
 
 /// The conditions of a price limit, one bound on a line.

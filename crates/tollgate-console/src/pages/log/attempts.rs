@@ -33,6 +33,16 @@ pub(super) struct AttemptObject {
     message: Option<String>,
 }
 
+/// A request on a kept connection is sent at once; less is part of the wait for the first byte.
+const SHOWN_FROM_US: u64 = 1_000;
+
+impl AttemptObject {
+    /// How long connecting and sending took; `None`: not long enough to be shown.
+    fn connected_us(&self) -> Option<u64> {
+        self.sent_us.filter(|us| *us >= SHOWN_FROM_US)
+    }
+}
+
 /// An attempt with its position on the time axis of the request, in thousandths.
 #[derive(Debug)]
 pub(super) struct AttemptRow {
@@ -94,7 +104,7 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
         let gap = offset.saturating_sub(covered_until);
         covered_until = covered_until.max(offset.saturating_add(attempt.duration_us));
         let mark = result(t, attempt);
-        let sent = attempt.sent_us.unwrap_or(0).min(first);
+        let sent = attempt.connected_us().unwrap_or(0).min(first);
         let (begin, connect, wait) = (share(offset), share(sent), share(first - sent));
         AttemptRow {
             number: index + 1,
@@ -126,16 +136,15 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
     rows.collect()
 }
 
-/// A request on a kept connection is sent at once; less is not worth a place in the legend.
-const SHOWN_FROM_US: u64 = 1_000;
-
-/// Durations of the phases of an attempt that it reached. The time to the first byte includes that of the connection.
+/// Durations of the phases of an attempt that it reached, as long as in the time line.
 fn phases(t: Locale, attempt: &AttemptObject, gap: u64) -> Vec<(&'static str, &'static str, String)> {
     let streamed = attempt.first_byte_us.and_then(|first| attempt.duration_us.checked_sub(first));
+    let connected = attempt.connected_us();
+    let waited = attempt.first_byte_us.map(|first| first.saturating_sub(connected.unwrap_or(0)));
     let known = [
         ("gap", t.say("record.before"), Some(gap).filter(|us| *us > 0)),
-        ("connect", t.say("record.connection"), attempt.sent_us.filter(|us| *us >= SHOWN_FROM_US)),
-        ("wait", t.say("record.first_byte"), attempt.first_byte_us),
+        ("connect", t.say("record.connection"), connected),
+        ("wait", t.say("record.first_byte"), waited),
         ("fill", t.say("record.streamed"), streamed),
     ];
     known.into_iter().filter_map(|(class, label, us)| Some((class, label, format::micros(t, us?)))).collect()

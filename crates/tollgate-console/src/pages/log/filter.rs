@@ -397,8 +397,8 @@ mod tests {
         assert_eq!(field("tried_failed").options, [("true", "Failed".to_owned(), true)]);
         let chosen: Vec<_> = filter.fields(Locale::EN, &[]).into_iter().filter_map(FilterField::chosen).collect();
         assert_eq!(chosen.len(), 5, "shown beside the time");
-        assert_eq!((&chosen[0], &chosen[3]), (&("Account", "c/a".to_owned()), &("Attempt there", "Failed".to_owned())));
+        assert_eq!((&chosen[0], &chosen[3]), (&("Account", "c/a".to_owned()), &("Result of the attempt", "Failed".to_owned())));
         let needs = ApiError::value("tried_failed", "x");
-        assert_eq!(filter.faults(Locale::EN, &needs)[0].text, "Attempt there: Enter the tried channel or account, too.");
+        assert_eq!(filter.faults(Locale::EN, &needs)[0].text, "Result of the attempt: Enter the tried channel or account, too.");
     }
 }

@@ -150,8 +150,6 @@ struct LineObject {
 pub(super) struct RecordDetail {
     pub(super) id: String,
     pub(super) title: String,
-    /// The list that it was opened from.
-    pub(super) back: String,
     pub(super) at: Option<TimeText>,
     pub(super) mark: Mark,
     pub(super) figures: Vec<(&'static str, String, String)>,
@@ -220,11 +218,10 @@ pub(super) struct TraceRow {
 
 impl RecordDetail {
     /// `may_read`: the reader may read its contents, if they are stored.
-    pub(super) fn of(t: Locale, record: &RecordObject, back: String, (is_operator, may_read): (bool, bool)) -> Self {
+    pub(super) fn of(t: Locale, record: &RecordObject, (is_operator, may_read): (bool, bool)) -> Self {
         Self {
             id: record.id.clone(),
             title: record.model.clone().unwrap_or_else(|| record.id.clone()),
-            back,
             at: format::millisecond(t, &record.at),
             mark: outcome_mark(t, record),
             figures: figures(t, record),
@@ -419,7 +416,7 @@ mod tests {
             "pricing": {"cost": [{"lines": null}, {"lines": sale}], "sale": sale},
         }))
         .unwrap();
-        let detail = RecordDetail::of(Locale::EN, &record, String::new(), (true, true));
+        let detail = RecordDetail::of(Locale::EN, &record, (true, true));
         let places: Vec<_> =
             detail.attempts.iter().map(|row| (row.begin, row.connect, row.wait, row.stream, row.is_failed)).collect();
         assert_eq!(places, [(0, 0, 100, 0, true), (200, 100, 300, 400, false)]);
@@ -427,17 +424,17 @@ mod tests {
         assert_eq!(gaps, [(0, 0), (100, 100)], "between the attempts the gateway waited");
         let phases = |row: &AttemptRow| row.phases.iter().map(|(class, _, time)| format!("{class} {time}")).collect::<Vec<_>>();
         assert!(phases(&detail.attempts[0]).is_empty(), "nothing came");
-        assert_eq!(phases(&detail.attempts[1]), ["gap 100 ms", "connect 100 ms", "wait 400 ms", "fill 400 ms"]);
+        assert_eq!(phases(&detail.attempts[1]), ["gap 100 ms", "connect 100 ms", "wait 300 ms", "fill 400 ms"]);
         let facts: Vec<_> = detail.attempts[1].facts.iter().map(|(_, text)| text.as_str()).collect();
-        assert_eq!(facts, ["other-model", "Native", "10 → 5", "× 0.8"]);
+        assert_eq!(facts, ["other-model", "Gemini", "10 → 5", "× 0.8"]);
         assert_eq!(speed(&record), Some(10.0));
-        assert!(detail.facts.iter().any(|(_, text)| text == "chat · Chat → Native · streamed"), "{:?}", detail.facts);
+        assert!(detail.facts.iter().any(|(_, text)| text == "chat · Chat → Gemini · streamed"), "{:?}", detail.facts);
         let costs: Vec<_> =
             detail.costs.iter().map(|cost| (cost.number, cost.price.as_ref().map(|price| price.amount_label))).collect();
         assert_eq!(costs, [(1, None), (2, Some("Cost"))], "those whose lines are not known have their amount");
         assert_eq!(detail.price.unwrap().multiplier.as_deref(), Some("0.98"));
         let names_member = |is_operator| {
-            let detail = RecordDetail::of(Locale::EN, &record, String::new(), (is_operator, true));
+            let detail = RecordDetail::of(Locale::EN, &record, (is_operator, true));
             detail.facts.contains(&(Locale::EN.say("keys.member"), "ann".to_owned()))
         };
         assert!(names_member(true) && !names_member(false), "a member's own records do not repeat the name");

@@ -119,6 +119,11 @@ impl SquareFilter {
         self.query(view, None)
     }
 
+    /// The query of the same list.
+    pub(crate) fn query_of_list(&self) -> String {
+        self.query(if self.is_table { "table" } else { "cards" }, None)
+    }
+
     /// The query of the same list with prices for another number of tokens.
     pub(crate) fn query_of_unit(&self, unit: TokenUnit) -> String {
         self.query(if self.is_table { "table" } else { "cards" }, Some(unit))

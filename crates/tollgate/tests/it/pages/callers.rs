@@ -202,7 +202,7 @@ fn first_steps_disappear_after_the_first_answer() {
     let page = ann.page(&admin.gateway, "/console?by=requests");
     assert!(page.contains("/models/echo") && page.contains("class=\"f1\""), "{page}");
     let other = signed_in(&admin, "ann").page(&admin.gateway, "/console?by=%00");
-    assert!(other.contains("aria-current=\"true\">Spend"), "{other}");
+    assert!(other.contains("aria-current=\"true\">Spent"), "{other}");
 }
 
 #[test]

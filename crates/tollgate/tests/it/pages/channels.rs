@@ -153,6 +153,24 @@ fn refused_private_address_tells_admins_and_operators_what_to_do() {
 }
 
 #[test]
+fn compatible_upstream_speaks_the_protocol_of_its_tile() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    for (tile, label, name, protocol) in [
+        ("compatible", "OpenAI-compatible", "compatible", "openai"),
+        ("compatible_gemini", "Gemini-compatible", "compatible-2", "gemini"),
+    ] {
+        let page = root.page(&admin.gateway, "/channels/new");
+        assert!(page.contains(label) && page.contains(&format!("name=\"provider\" value=\"{tile}\"")), "{page}");
+        let fields = [("provider", tile), ("base_url", "https://a.example/v1"), ("groups", "default")];
+        assert_eq!(location(&root.post(&admin.gateway, "/channels/new", &fields)), format!("/channels/{name}/models"));
+        let channel = admin.get(&format!("/admin/v1/channels/{name}"));
+        assert_eq!((&channel["provider"], &channel["protocol"]), (&json!("compatible"), &json!(protocol)), "{channel}");
+    }
+}
+
+#[test]
 fn every_fault_of_a_channel_is_named_at_once_with_the_numbers_that_are_possible() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");

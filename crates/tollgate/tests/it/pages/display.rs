@@ -37,6 +37,10 @@ fn amounts_are_shown_in_the_display_currency_with_usd_in_the_title() {
     wait_for("the price is known", Duration::from_secs(30), priced);
     let square = visitor.page(&admin.gateway, "/models?unit=1k");
     assert!(square.contains("CNY / 千令牌") && square.contains("<span title=\"$0.0025\">¥0.01775</span>"), "{square}");
+    let square = visitor.page(&admin.gateway, "/models?view=table&unit=1m&currency=USD");
+    assert!(square.contains("$2.50") && !square.contains("¥17.75") && square.contains("&#38;currency=CNY\""), "{square}");
+    assert!(visitor.page(&admin.gateway, "/models/echo").contains("$2.50"), "the browser keeps the currency");
+    assert!(visitor.page(&admin.gateway, "/models/echo?currency=CNY").contains("¥17.75"));
     // Programs read USD, and prices are set in USD.
     let document = admin.gateway.send(&Request::get("/models.json")).json();
     assert_eq!((&document["currency"], &document["data"][0]["groups"][0]["price"]["input"]), (&json!("USD"), &json!("2.50")));

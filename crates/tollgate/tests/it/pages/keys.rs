@@ -220,6 +220,58 @@ fn keys_of_others_are_not_found_and_members_change_what_their_groups_allow() {
     assert_eq!(Person::default().get(&admin.gateway, &path).status, 303, "visitors sign in first");
 }
 
+/// What htmx and scripts ask for: a part of a page.
+fn part(person: &Person, admin: &Admin, path: &str) -> ClientResponse {
+    admin.gateway.send(&person.with_cookies(Request::get(path).header("accept", "text/html").header("hx-request", "true")))
+}
+
+#[test]
+fn key_of_the_address_is_shown_beside_the_list() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "eve", "member");
+    let budget = json!({"amount": "10", "window": "month", "action": "block"});
+    let key = admin.post("/admin/v1/keys", &json!({"name": "ci", "member": "ann", "rpm": 60, "budget": budget}));
+    let id = key["id"].as_str().unwrap();
+    let (mut ann, mut eve) = (signed_in(&admin, "ann"), signed_in(&admin, "eve"));
+    let address = format!("/keys?search=c&open={id}");
+    let page = ann.page(&admin.gateway, &address);
+    let (_, drawer) = page.split_once(&format!("data-open=\"{id}\"")).unwrap_or_else(|| panic!("{page}"));
+    for text in ["60 requests a minute", "$10.00 left", "href=\"/keys?search=c\" data-close", &format!("/log?range=30d&key={id}")] {
+        assert!(drawer.contains(text), "{text}: {drawer}");
+    }
+    assert!(!eve.page(&admin.gateway, &address).contains("data-open"), "keys of others do not exist");
+    assert!(!ann.page(&admin.gateway, "/keys?open=key_unknown").contains("data-open"));
+    let path = format!("/keys/{id}?search=c");
+    let answer = part(&ann, &admin, &path);
+    assert!(answer.status == 200 && answer.text().starts_with("<section class=\"drawer\""), "{}", answer.text());
+    assert!(answer.text().contains("href=\"/keys?search=c\" data-close"), "it leads back to the list: {}", answer.text());
+    assert_eq!(part(&eve, &admin, &path).status, 404);
+}
+
+#[test]
+fn channel_and_member_of_the_address_are_shown_beside_their_lists() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "op", "operator");
+    let ann = admin.get("/admin/v1/members/ann")["id"].as_str().unwrap().to_owned();
+    admin.patch("/admin/v1/members/ann", &json!({"rpm": 60}));
+    let (mut op, member) = (signed_in(&admin, "op"), signed_in(&admin, "ann"));
+    for (list, id, page, shown) in [
+        ("/channels", "echo", "/channels/echo".to_owned(), "/log?range=24h&#38;channel=echo"),
+        ("/members", ann.as_str(), format!("/members/{ann}"), "60 requests a minute"),
+    ] {
+        let whole = op.page(&admin.gateway, &format!("{list}?open={id}"));
+        let (_, drawer) = whole.split_once(&format!("data-open=\"{id}\"")).unwrap_or_else(|| panic!("{whole}"));
+        assert!(drawer.contains(shown) && drawer.contains(&format!("href=\"{list}\" data-close")), "{drawer}");
+        assert!(!op.page(&admin.gateway, &format!("{list}?open=unknown")).contains("data-open"), "{list}");
+        let answer = part(&op, &admin, &page);
+        assert!(answer.status == 200 && answer.text().starts_with("<section class=\"drawer\""), "{}", answer.text());
+        assert_eq!(part(&member, &admin, &page).status, 404, "{page}: not for members");
+        assert_eq!(part(&op, &admin, &format!("{list}/unknown")).status, 404, "{list}");
+    }
+}
+
 #[test]
 fn list_shows_the_usage_of_today_and_exhausted_budgets() {
     let admin = Admin::echo();

@@ -70,7 +70,7 @@ fn filter_applies_to_rows_sums_and_export() {
         ("since=2026-11-02T00:00&until=2026-11-01T00:00", "“From” is after “Until”"),
         ("status=abc&min_tokens=x&tags=y&member=unknown", "Member: There is none of this name."),
         ("account=echo", "Account: Enter channel/account, or the id of an account."),
-        ("tried_failed=true", "Attempt there: Enter the tried channel or account, too."),
+        ("tried_failed=true", "Result of the attempt: Enter the tried channel or account, too."),
         ("outcome=refused,good", "Outcome: Choose one from the list."),
         ("tag=x", "Did you mean “tags”?"),
         ("after=x", "has a value that cannot be."),

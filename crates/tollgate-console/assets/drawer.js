@@ -1,0 +1,119 @@
+// The drawer of a row beside its list: its keys, and the row in the address. Lists and drawers come from the server. The link of a row
+// has its id (data-record). In the usage log the link opens the drawer (hx-get); elsewhere it leads to the page of the row, and a click
+// on the rest of the row opens the drawer.
+import { loadPart } from "./parts.js";
+
+const drawer = document.getElementById("drawer");
+const shown = () => drawer.firstElementChild?.dataset.open ?? null;
+const wanted = () => new URLSearchParams(location.search).get("open");
+const rows = () => [...document.querySelectorAll("[data-record]")];
+const rowOf = (id) => rows().find((row) => row.dataset.record === id);
+let opener = rowOf(shown());
+let loading;
+
+/** Writes a parameter of the address. */
+export function write(name, value, push) {
+  const address = new URL(location.href);
+  if (value) address.searchParams.set(name, value);
+  else address.searchParams.delete(name);
+  if (address.href === location.href) return;
+  if (push) history.pushState({}, "", address);
+  else history.replaceState(history.state, "", address);
+}
+
+// A list that was loaded again has another link for the row.
+function returnFocus(id) {
+  (opener?.isConnected ? opener : rowOf(id))?.focus();
+}
+
+function close() {
+  loading = undefined;
+  if (!drawer.firstElementChild) return;
+  const id = shown();
+  drawer.replaceChildren();
+  write("open", null, false);
+  returnFocus(id);
+}
+
+// The next row replaces this one in the history. A reloaded list keeps its row.
+function show() {
+  if (!shown()) return;
+  write("open", shown(), !wanted());
+  if (!drawer.contains(document.activeElement)) drawer.firstElementChild.focus();
+}
+
+async function load(row) {
+  opener = row;
+  // With the filter of the list, to which the drawer leads back.
+  const address = new URL(row.href);
+  address.search = location.search;
+  const own = {};
+  loading = own;
+  const page = await loadPart(drawer, address, () => load(row), { isCurrent: () => loading === own });
+  const part = page?.querySelector("[data-open]");
+  if (!part) return;
+  drawer.replaceChildren(part);
+  document.dispatchEvent(new CustomEvent("rows:new"));
+  show();
+}
+
+function open(row) {
+  if (row.hasAttribute("hx-get")) row.click();
+  else load(row);
+}
+
+document.addEventListener("click", (event) => {
+  const row = event.target.closest("[data-record]");
+  if (row) opener = row;
+  if (event.target.closest("[data-close]")) {
+    event.preventDefault();
+    close();
+  }
+});
+
+// What can be pressed in a row does its own, and text can be selected.
+const OWN = "a, button, input, select, textarea, label, summary, form";
+
+function openRow(event) {
+  const row = event.target.closest("tbody tr")?.querySelector("[data-record]");
+  if (!row || event.target.closest(OWN) || String(getSelection())) return;
+  event.preventDefault();
+  const isMiddle = event.button === 1;
+  const { ctrlKey, metaKey, shiftKey, altKey } = event;
+  if (!isMiddle && !ctrlKey && !metaKey && !shiftKey && !altKey) return open(row);
+  // A link takes a click of the middle button from nobody but the reader; with Ctrl, or on a Mac with Command, it does the same.
+  const keys = isMiddle ? { ctrlKey: true, metaKey: true } : { ctrlKey, metaKey, shiftKey, altKey };
+  row.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, composed: true, view: window, ...keys }));
+}
+
+document.addEventListener("click", openRow);
+document.addEventListener("auxclick", (event) => { if (event.button === 1) openRow(event); });
+document.addEventListener("htmx:after:swap", show);
+
+addEventListener("popstate", () => {
+  if (wanted() === shown()) return;
+  if (wanted()) return location.reload();
+  const id = shown();
+  drawer.replaceChildren();
+  returnFocus(id);
+});
+
+if (shown()) drawer.firstElementChild.focus();
+else if (wanted()) write("open", null, false);
+
+function step(by) {
+  const all = rows();
+  const next = all[all.findIndex((row) => row === opener || row.href === opener?.href) + by];
+  if (next && drawer.firstElementChild) open(next);
+}
+
+drawer.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-step]");
+  if (button) step(Number(button.dataset.step));
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  if (event.key === "Escape") close();
+  if (event.key === "[" || event.key === "]") step(event.key === "]" ? 1 : -1);
+});
