@@ -172,6 +172,8 @@ struct Sources {
     accounts: Vec<AccountObject>,
     uptimes: Vec<UptimeObject>,
     of_channel: Option<UptimeObject>,
+    /// Attempts of the last hour, by `channel/account`.
+    sent: HashMap<String, u64>,
     total: Figures,
     attempts: AttemptFigures,
     attempts_by_model: Vec<AttemptSum>,
@@ -227,7 +229,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             .map(|account| trouble(t, account))
             .collect(),
         figures: figures(request, &period, &state, &sources),
-        strip: sources.of_channel.as_ref().map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+        strip: sources.of_channel.as_ref().map(|uptime| Strip::of_hour(t, uptime, sources.sent.values().sum())),
         test: LastTest::of_channel(t, &state.accounts, request.state.gateway.now()),
         models: models(request, &period, &state, &sources),
         all_models: all_models(&state.channel),
@@ -283,8 +285,12 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
     let (by_nothing, by_account, of_channel) =
         ([of_channel, ("by", "nothing")], [of_channel, ("by", "account"), sums::WITHOUT_TIMES], [of_channel]);
     let of_model = [("channel", name), ("by", "model")];
-    let (attempts, attempts_by_model) =
-        tokio::try_join!(sums::attempts(request, period, &by_nothing), sums::attempts(request, period, &of_model),)?;
+    let (last_hour, of_accounts) = (Period::last_hour(now), [("channel", name), ("by", "account")]);
+    let (attempts, attempts_by_model, sent) = tokio::try_join!(
+        sums::attempts(request, period, &by_nothing),
+        sums::attempts(request, period, &of_model),
+        sums::attempts(request, &last_hour, &of_accounts),
+    )?;
     let (total, by_model, by_account, series) = tokio::try_join!(
         sums::rows(request, period, &by_nothing),
         sums::rows(request, period, &by_model),
@@ -303,6 +309,7 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         accounts: accounts.items,
         uptimes: uptimes.items,
         of_channel: all.items.into_iter().find(|uptime| uptime.channel == name),
+        sent: sent.into_iter().filter_map(|row| Some((row.name?, row.attempts.attempts))).collect(),
         total: total.into_iter().next().map(|row| row.figures).unwrap_or_default(),
         attempts: attempts.first().map(|row| row.attempts).unwrap_or_default(),
         attempts_by_model,
@@ -419,7 +426,7 @@ fn account_rows(request: &PageRequest, state: &ChannelState, sources: &Sources) 
             mark: health.map_or_else(|| Mark::new("off", "minus", "–"), |health| strip::account_mark(t, health)),
             detail: health.and_then(|health| health.reason.as_deref()).map(|why| strip::reason(t, why)),
             until: health.and_then(|health| format::time(t, health.until.as_deref()?)),
-            strip: uptime.map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+            strip: uptime.map(|uptime| Strip::of_hour(t, uptime, sources.sent.get(&of).copied().unwrap_or(0))),
             running: match health.and_then(|health| Some((health.running?, health.concurrency))) {
                 Some((running, 0)) => format::integer(running),
                 Some((running, most)) => format!("{} / {}", format::integer(running), format::integer(most)),
