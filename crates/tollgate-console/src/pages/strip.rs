@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::{
     channels::last_test::LastTestObject,
     format,
-    locale::Locale,
+    locale::{Locale, fill},
     mark::Mark,
     models::{CELL, StripCell},
 };
@@ -64,8 +64,8 @@ impl UptimeObject {
             return t.say_with("strip.unknown", &[("name", name), ("time", time)]);
         };
         let has_gaps = self.cells.iter().any(|cell| cell.usable.is_none());
-        let text = if has_gaps { "strip.label_known" } else { "strip.label" };
-        let label = t.say_with(text, &[("name", name), ("share", &format::percent(usable)), ("time", time)]);
+        let text = if has_gaps { t.say("strip.label_known") } else { t.say("strip.label") };
+        let label = fill(text, &[("name", name), ("share", &format::percent(usable)), ("time", time)]);
         if attempts == 0 { t.say_with("strip.no_traffic", &[("label", &label)]) } else { label }
     }
 }
