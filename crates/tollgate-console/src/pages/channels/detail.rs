@@ -26,13 +26,13 @@ use crate::{
         layout::{Layout, Script},
         lines::LineChart,
         locale::Locale,
-        log::{Buckets, outcome_chart},
+        log::{Bucket, Buckets, outcome_chart},
         mark::Mark,
         models::path_of_name,
         money::{self, Amount},
         operations,
         overview::{
-            charts::{cost as cost_chart, first_token},
+            charts::{cost as cost_chart, errors as error_chart, first_token},
             errors::{self, RecentError},
             events::{Event, TransitionObject, of_transition},
             sums::{self, AttemptFigures, AttemptSum, Figures, SumRow, SumsOverTime},
@@ -85,6 +85,7 @@ struct ChannelPage {
     outcomes: Chart,
     first_token: LineChart,
     spend: Chart,
+    failures: Chart,
     events: Vec<Event>,
     errors: Vec<RecentError>,
     log: String,
@@ -182,6 +183,7 @@ struct Sources {
     buckets: Buckets,
     series: SumsOverTime,
     spend: Chart,
+    failures: Chart,
     errors: Vec<RecentError>,
     transitions: Vec<TransitionObject>,
     groups: Vec<NamedObject>,
@@ -243,15 +245,10 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             .to_vec(),
         question,
         answer,
-        outcomes: outcome_chart(t, &sources.buckets, |bucket| {
-            request.url(&format!(
-                "/log?{}&{}",
-                bucket.query(),
-                url::form_urlencoded::Serializer::new(String::new()).append_pair("channel", &name).finish()
-            ))
-        }),
+        outcomes: outcome_chart(t, &sources.buckets, |bucket| in_bucket(request, &name, bucket)),
         first_token: first_token(t, &sources.series, &sources.total),
         spend: sources.spend,
+        failures: sources.failures,
         errors: sources.errors,
         events: sources.transitions.iter().map(|transition| of_transition(t, transition, request.state.gateway.now())).collect(),
         log: log(&[]),
@@ -263,6 +260,12 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
         here,
     };
     PageReply::page(form.status(), &template)
+}
+
+/// The requests of a channel in a bucket.
+fn in_bucket(request: &PageRequest, channel: &str, bucket: &Bucket) -> String {
+    let of_channel = url::form_urlencoded::Serializer::new(String::new()).append_pair("channel", channel).finish();
+    request.url(&format!("/log?{}&{of_channel}", bucket.query()))
 }
 
 async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<Sources, ApiError> {
@@ -303,8 +306,11 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         request.read::<ApiPage<NamedObject>>(operations::LIST_GROUPS, get(&[("limit", "1000")])),
         request.read::<ApiPage<NamedObject>>(operations::LIST_KEYS, get(&[("limit", MOST_KEYS)])),
     )?;
-    let (spend, errors) =
-        tokio::try_join!(cost_chart(request, period, name, &series), errors::recent(request, &buckets, &of_channel))?;
+    let (spend, failures, errors) = tokio::try_join!(
+        cost_chart(request, period, name, &series),
+        error_chart(request, period, name),
+        errors::recent(request, &buckets, &of_channel)
+    )?;
     Ok(Sources {
         accounts: accounts.items,
         uptimes: uptimes.items,
@@ -318,6 +324,7 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         buckets,
         series,
         spend,
+        failures,
         errors,
         transitions: transitions.items,
         groups: groups.items,
