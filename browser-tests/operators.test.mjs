@@ -13,9 +13,16 @@ test("a group is previewed before it is made", async () => {
     await page.locator("#name:focus").waitFor();
     await page.keyboard.type("Studio");
     await page.getByLabel("chat", { exact: true }).check();
+    await page.locator("#models").fill("nothing*");
+    await page.getByText("0 models would be offered.").waitFor();
     await page.locator("#models").fill("acme*");
+    await page.getByText("2 models would be offered.").waitFor();
+    await page.locator("#sale_multiplier").fill("cheap");
+    await page.getByText("A field has a value that cannot be used").waitFor();
     await page.locator("#sale_multiplier").fill("0.8");
+    await page.getByText("2 models would be offered.").waitFor();
     await page.getByRole("button", { name: "Preview" }).click();
+    await page.waitForURL("**/groups/new/offers**");
     await page.getByText("2 models would be offered.").waitFor();
     assert.equal(await page.locator("#name").inputValue(), "Studio");
     await checkPage(page, faults, "group, previewed");

@@ -82,7 +82,7 @@ pub use offer::{
     visible_models, visible_offers,
 };
 pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, plain_key, price_effects};
-pub use price_import::{ImportPlan, ImportRow, ImportScope, ImportState, KeptReason, plan_price_import};
+pub use price_import::{ImportPlan, ImportRow, ImportScope, ImportState, KeptReason, listed_prices, plan_price_import};
 pub use price_limit::{InvalidMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
 pub use price_list::{
     ListedPrice, MAX_PRICE_LIST_BYTES, MAX_PRICE_LIST_ROWS, PriceList, PriceListFault, PriceListFormat, SkippedPrice, write_csv,

@@ -5,7 +5,7 @@ mod list_index;
 
 use std::collections::BTreeSet;
 
-use crate::{Catalog, Channel, Glob, ListedPrice, ModelMapping, Owner, Price, PriceList, PriceSchedule, Provider};
+use crate::{Catalog, Channel, ChannelSpec, Glob, ListedPrice, ModelMapping, Owner, Price, PriceList, PriceSchedule, Provider};
 
 use list_index::{ListIndex, ListMatch};
 
@@ -112,9 +112,11 @@ pub fn plan_price_import(list: &PriceList, catalog: &Catalog, scope: &ImportScop
     models.sort_unstable();
     for model in models {
         let mappings = mappings_of(catalog, model);
-        let matches: Vec<(&Channel, Option<ListMatch<'_>>)> =
-            mappings.iter().map(|(channel, mapping)| (*channel, index.of_mapping(channel, mapping))).collect();
-        let sale = index.of_model(model, &matches);
+        let matches: Vec<(&Channel, Option<ListMatch<'_>>)> = mappings
+            .iter()
+            .map(|(channel, mapping)| (*channel, index.of_upstream(&channel.spec, &mapping.upstream, model)))
+            .collect();
+        let sale = index.of_model(model, matches.iter().filter_map(|(_, found)| found.clone()));
         used.extend(matches.iter().filter_map(|(_, found)| found.as_ref()).chain(&sale).filter_map(ListMatch::position));
         if scope.sale
             && let Some(found) = sale
@@ -136,6 +138,17 @@ pub fn plan_price_import(list: &PriceList, catalog: &Catalog, scope: &ImportScop
     let unused = list.entries.iter().enumerate().filter(|(at, _)| !used.contains(at));
     plan.not_served = unused.map(|(_, entry)| entry_name(entry.provider.as_deref(), &entry.model)).collect();
     plan
+}
+
+/// The sale price that an import would take for each of these models of a channel's provider, if the channel alone served it under
+/// that name; `None`: the list has none that can be imported.
+pub fn listed_prices(list: &PriceList, channel: &ChannelSpec, upstreams: &[String]) -> Vec<Option<PriceSchedule>> {
+    let index = ListIndex::of(list);
+    let price = |upstream: &String| match index.of_model(upstream, index.of_upstream(channel, upstream, upstream).into_iter())? {
+        ListMatch::Price(_, listed) => Some(always(listed.price.clone())),
+        ListMatch::Skipped(_) | ListMatch::Ambiguous(_) => None,
+    };
+    upstreams.iter().map(price).collect()
 }
 
 /// The channels that serve a model, without echo, which costs nothing.

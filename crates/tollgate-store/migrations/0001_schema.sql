@@ -350,10 +350,12 @@ CREATE INDEX health_transitions_since ON health_transitions (since, channel, acc
 CREATE INDEX health_transitions_ended ON health_transitions (ended_at);
 CREATE INDEX health_transitions_open ON health_transitions (node) WHERE ended_at IS NULL;
 
--- The nodes, and when each was seen last.
+-- When each node ran, and in each run was seen last. A node that is seen again after three minutes or more begins another run.
 CREATE TABLE health_nodes (
-    node TEXT PRIMARY KEY,
-    seen_at BIGINT NOT NULL
+    node TEXT NOT NULL,
+    since BIGINT NOT NULL,
+    seen_at BIGINT NOT NULL,
+    PRIMARY KEY (node, since)
 );
 
 -- The node that evaluates the rules about all nodes; another one does when it has not claimed that for some time. One row.

@@ -307,6 +307,7 @@ conformance! {
         health_is_stored_for_existing_accounts,
         transitions_are_found_by_time_and_subject,
         old_transitions_are_removed,
+        runs_of_a_node_end_with_a_pause_of_three_minutes,
         last_test_of_an_account_replaces_the_one_before;
     square:
         traffic_of_offers_matches_the_records,

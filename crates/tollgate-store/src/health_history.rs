@@ -19,13 +19,13 @@ pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
     /// The transitions that overlap with a range of time, the newest first.
     async fn transitions(&self, filter: &TransitionFilter) -> Result<Vec<RecordedTransition>, StoreError>;
 
-    /// Notes that a node runs.
+    /// Notes that a node runs. It continues the node's run if that was seen within the last [`NODE_GONE_MS`], else it begins another.
     async fn note_node(&self, node: &str, now: Timestamp) -> Result<(), StoreError>;
 
-    /// Every node, in order of name, with the time at which it was seen last.
-    async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError>;
+    /// The runs of every node, in order of node and time.
+    async fn node_runs(&self) -> Result<Vec<NodeRun>, StoreError>;
 
-    /// Removes transitions that ended before a time, nodes that were not seen since then, and the oldest ended transitions in
+    /// Removes transitions that ended before a time, runs of nodes that were over then, and the oldest ended transitions in
     /// excess of `max`; at most 10,000 in one call. Returns the number of removed transitions. Repeat until it is 0.
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError>;
 
@@ -143,9 +143,14 @@ pub(crate) fn account_text(account: Option<AccountId>) -> String {
     account.map_or_else(String::new, |account| account.to_string())
 }
 
-/// A node and when it was seen last.
+/// A node that was not seen for so long, in milliseconds, has stopped.
+pub const NODE_GONE_MS: i64 = 180_000;
+
+/// A time in which a node ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenNode {
+pub struct NodeRun {
     pub node: String,
+    pub since: Timestamp,
+    /// When it was seen last.
     pub seen_at: Timestamp,
 }

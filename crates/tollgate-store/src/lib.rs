@@ -90,7 +90,8 @@ pub use disk_reserve::{DiskReserve, DiskSpace};
 pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, PostingRefused, StoreError};
 pub use exports::{ExportFailure, ExportStore, ExportedDay};
 pub use health_history::{
-    HealthHistoryStore, LastTest, RecordedTransition, SeenNode, TransitionFilter, TransitionPosition, TransitionSubject,
+    HealthHistoryStore, LastTest, NODE_GONE_MS, NodeRun, RecordedTransition, TransitionFilter, TransitionPosition,
+    TransitionSubject,
 };
 pub use identity::{
     IdentityChange, IdentityRefusal, IdentityStore, IdleTimes, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember,

@@ -50,10 +50,11 @@ pub struct ImportedPrice {
     pub at: Timestamp,
 }
 
-/// Selects changes of the prices of a model, newest first.
+/// Selects changes of prices, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceHistoryFilter {
-    pub model: String,
+    /// Only changes of this model's prices.
+    pub model: Option<String>,
     /// Only changes of this channel's cost.
     pub channel: Option<String>,
     pub before: Option<PriceHistoryPosition>,
@@ -63,7 +64,8 @@ pub struct PriceHistoryFilter {
 
 impl PriceHistoryFilter {
     pub(crate) fn selects(&self, change: &PriceChange) -> bool {
-        change.model == self.model && self.channel.as_ref().is_none_or(|channel| change.channel.as_ref() == Some(channel))
+        self.model.as_ref().is_none_or(|model| change.model == *model)
+            && self.channel.as_ref().is_none_or(|channel| change.channel.as_ref() == Some(channel))
     }
 
     pub(crate) fn size(&self) -> usize {

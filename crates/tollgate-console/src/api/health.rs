@@ -1,7 +1,7 @@
 //! Health of accounts, and channel tests.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     io,
     sync::{Arc, Mutex, PoisonError},
     task::Poll,
@@ -11,10 +11,13 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value, json};
-use tollgate_core::{AccountHealth, AccountId, AccountSpec, Availability, ChannelSpec, HealthState, Timestamp};
+use tollgate_core::{
+    AccountHealth, AccountId, AccountSpec, Availability, ChannelSpec, HealthState, PriceList, PriceSchedule, Timestamp,
+    listed_prices,
+};
 use tollgate_store::{
     AdminScope, LastTest, RowKind, StoredRow,
-    fields::{Access, Kind, Object},
+    fields::{Access, FieldValue as _, Kind, Object, price},
 };
 
 use super::{
@@ -100,7 +103,12 @@ static TEST: Object = Object::of(
 );
 static UPSTREAM_MODEL: Object = Object::of(
     "UpstreamModel",
-    &[read("id", MODEL_NAME, "Name of the model at the provider."), read("served", Kind::Flag, "Whether the channel serves it.")],
+    &[
+        read("id", MODEL_NAME, "Name of the model at the provider."),
+        read("served", Kind::Flag, "Whether the channel serves it."),
+        price("list_price", "Price of the built-in list that an import would take for it; null: the list has none.")
+            .with(Access::ReadOnly),
+    ],
 );
 static ENDED: Object = Object::of(
     "EndedCooling",
@@ -316,8 +324,10 @@ async fn upstream_models(context: RequestContext) -> Result<ApiResponse, ApiErro
     let channel = rows::find(&context, RowKind::Channel, None, context.path_param("name")).await?;
     let spec: ChannelSpec = channel.read()?;
     let found = context.state.gateway.upstream_models(&channel.name, context.query.text("account")).await.map_err(test_error)?;
-    let item = |name: &String| json!({"id": name, "served": spec.serves.iter().any(|served| served.upstream == *name)});
-    Ok(ApiResponse::ok(json!({"items": found.iter().map(item).collect::<Vec<_>>(), "next": null})))
+    let served: HashSet<&str> = spec.serves.iter().map(|served| served.upstream.as_str()).collect();
+    let prices = listed_prices(&PriceList::built_in(), &spec, &found);
+    let item = |(name, price): (&String, &Option<PriceSchedule>)| json!({"id": name, "served": served.contains(name.as_str()), "list_price": price.show()});
+    Ok(ApiResponse::ok(json!({"items": found.iter().zip(&prices).map(item).collect::<Vec<_>>(), "next": null})))
 }
 
 async fn end_cooling(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 use tollgate_core::{
-    AccountId, ChannelId, HealthReason, HealthTransition, ImpairedState, Timestamp, TransitionCause, UptimeCell, uptime_cells,
+    AccountId, ChannelId, HealthReason, HealthTransition, ImpairedState, Impairment, Timestamp, TransitionCause, UptimeCell,
+    uptime_cells,
 };
 use tollgate_store::{
-    AdminScope, RecordedTransition, RowFilter, RowKind, SeenNode, StoredRow, TransitionFilter, TransitionPosition,
+    AdminScope, NODE_GONE_MS, NodeRun, RecordedTransition, RowFilter, RowKind, StoredRow, TransitionFilter, TransitionPosition,
     TransitionSubject,
     fields::{FieldShape, Kind, Object},
 };
@@ -25,8 +26,6 @@ use crate::{
 };
 
 const STATES: Kind = Kind::Word(&["off", "cooling", "resting", "degraded", "unavailable"]);
-/// A node that was not seen for so long has ended.
-const NODE_GONE_MS: i64 = 180_000;
 /// Transitions that one answer is computed from.
 const MAX_TRANSITIONS: u32 = 100_000;
 const DEFAULT_CELLS: i64 = 60;
@@ -64,8 +63,14 @@ static CELL: Object = Object::of(
     "UptimeCell",
     &[
         read("since", Kind::Time, "Its beginning."),
-        read("usable", Kind::Number { max: 1 }, "Share of its time in which requests could be served, 0 to 1, over all nodes."),
-        read("state", STATES, "The worst state in it; null: usable all the time.").or_null(),
+        read(
+            "usable",
+            Kind::Number { max: 1 },
+            "Share of its known time in which requests could be served, 0 to 1, over all nodes; null: unknown, as no node ran, or it did not \
+             exist yet.",
+        )
+        .or_null(),
+        read("state", STATES, "The worst state in it; null: usable all the time, or unknown.").or_null(),
     ],
 );
 static UPTIME: Object = Object::of(
@@ -74,7 +79,12 @@ static UPTIME: Object = Object::of(
         read("id", TEXT, "Id of the channel or account."),
         read("channel", NAME, "Channel name."),
         read("account", NAME, "Account name; null: the channel itself.").or_null(),
-        read("usable", Kind::Number { max: 1 }, "Share of the whole time in which requests could be served, 0 to 1."),
+        read(
+            "usable",
+            Kind::Number { max: 1 },
+            "Share of the known time in which requests could be served, 0 to 1; null: all of it is unknown.",
+        )
+        .or_null(),
         read("cells", Kind::List { of: &Kind::Object(&CELL), max: 200 }, "The time in equal cells."),
     ],
 );
@@ -121,30 +131,48 @@ pub(super) static ROUTES: &[Route] = &[
         .returns(ResponseSchema::Page(&UPTIME)),
 ];
 
-/// The nodes that recorded transitions.
+/// When the nodes ran that recorded transitions.
 struct Nodes {
-    seen: HashMap<String, Timestamp>,
+    runs: Vec<NodeRun>,
     now: Timestamp,
 }
 
 impl Nodes {
-    fn new(seen: Vec<SeenNode>, now: Timestamp) -> Self {
-        Self { seen: seen.into_iter().map(|it| (it.node, it.seen_at)).collect(), now }
+    fn last_seen(&self, node: &str) -> Option<Timestamp> {
+        self.runs.iter().filter(|run| run.node == node).map(|run| run.seen_at).max()
+    }
+
+    /// When a run was over, as far as is known.
+    fn end(&self, run: &NodeRun) -> Timestamp {
+        if self.now.ms_since(run.seen_at) > NODE_GONE_MS { run.seen_at } else { self.now.max(run.seen_at) }
     }
 
     /// The transition with its known end: if its node has vanished and left it open, it ended when the node was last seen.
     fn known(&self, recorded: &RecordedTransition) -> HealthTransition {
         let mut transition = recorded.transition;
-        let last = self.seen.get(&recorded.node).filter(|seen_at| self.now.ms_since(**seen_at) > NODE_GONE_MS);
+        let last = self.last_seen(&recorded.node).filter(|seen_at| self.now.ms_since(*seen_at) > NODE_GONE_MS);
         if let Some(last) = last {
-            transition.ended_at = transition.ended_at.or(Some((*last).max(transition.impairment.since)));
+            transition.ended_at = transition.ended_at.or(Some(last.max(transition.impairment.since)));
         }
         transition
     }
 
-    /// Number of nodes that were seen at or after a time.
-    fn count_since(&self, since: Timestamp) -> usize {
-        self.seen.values().filter(|seen_at| **seen_at >= since).count()
+    /// The parts of the transition that its node saw: while the node did not run, the state is unknown.
+    fn seen(&self, recorded: &RecordedTransition) -> impl Iterator<Item = HealthTransition> {
+        let HealthTransition { impairment, ended_at, .. } = recorded.transition;
+        let part = move |run: &NodeRun| {
+            let since = impairment.since.max(run.since);
+            let ended_at = ended_at.unwrap_or(Timestamp(i64::MAX)).min(self.end(run));
+            let impairment = Impairment { since, ..impairment };
+            (since < ended_at).then_some(HealthTransition { impairment, ended_at: Some(ended_at), ..recorded.transition })
+        };
+        self.runs.iter().filter(|run| run.node == recorded.node).filter_map(part)
+    }
+
+    /// When nodes ran within a span of time, not before something was created.
+    fn observed(&self, (since, until): (Timestamp, Timestamp), created: Timestamp) -> Vec<(Timestamp, Timestamp)> {
+        let within = |run: &NodeRun| (run.since.max(since).max(created), self.end(run).min(until));
+        self.runs.iter().map(within).filter(|(from, to)| from < to).collect()
     }
 }
 
@@ -156,8 +184,8 @@ fn span(context: &RequestContext) -> Result<(Timestamp, Timestamp), ApiError> {
 }
 
 async fn nodes(context: &RequestContext) -> Result<Nodes, ApiError> {
-    let seen = context.with_query_timeout(context.state.store.health_history.nodes()).await?;
-    Ok(Nodes::new(seen, context.now()))
+    let runs = context.with_query_timeout(context.state.store.health_history.node_runs()).await?;
+    Ok(Nodes { runs, now: context.now() })
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -225,19 +253,20 @@ async fn uptime(context: RequestContext) -> Result<ApiResponse, ApiError> {
     for recorded in &found {
         let HealthTransition { channel, account, .. } = recorded.transition;
         let id = account.map_or_else(|| channel.to_string(), |account| account.to_string());
-        by_subject.entry(id).or_default().push(nodes.known(recorded));
+        by_subject.entry(id).or_default().extend(nodes.seen(recorded));
     }
-    let (count, now) = (nodes.count_since(since), context.now());
+    let (span, now) = ((since, until), context.now());
     let cells = usize::try_from(context.query.whole("cells").unwrap_or(DEFAULT_CELLS)).unwrap_or(1);
     let show = |row: &StoredRow| {
         let transitions = by_subject.get(&row.id).map_or(&[][..], Vec::as_slice);
-        let whole = uptime_cells(transitions, (since, until), 1, count, now);
-        let cells: Vec<Value> = uptime_cells(transitions, (since, until), cells, count, now).iter().map(show_cell).collect();
+        let observed = nodes.observed(span, row.created_at);
+        let whole = uptime_cells(transitions, &observed, span, 1, now);
+        let cells: Vec<Value> = uptime_cells(transitions, &observed, span, cells, now).iter().map(show_cell).collect();
         let (of, account) = match &channel {
             Some(channel) => (&channel.name, Some(&row.name)),
             None => (&row.name, None),
         };
-        json!({"id": row.id, "channel": of, "account": account, "usable": whole.first().map(share), "cells": cells})
+        json!({"id": row.id, "channel": of, "account": account, "usable": whole.first().and_then(share), "cells": cells})
     };
     Ok(rows::page(shown, context.limit(), |row| row.id.clone(), show))
 }
@@ -249,8 +278,8 @@ fn row_filter(context: &RequestContext, channel: Option<&StoredRow>) -> Result<R
     Ok(RowFilter { parent: channel.map(|channel| channel.id.clone()), ..filter })
 }
 
-fn share(cell: &UptimeCell) -> f64 {
-    f64::from(cell.usable) / 1e3
+fn share(cell: &UptimeCell) -> Option<f64> {
+    cell.usable.map(|usable| f64::from(usable) / 1e3)
 }
 
 fn show_cell(cell: &UptimeCell) -> Value {
@@ -287,7 +316,7 @@ fn cursor(text: &str) -> Result<TransitionPosition, ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{CoolingReason, Impairment};
+    use tollgate_core::CoolingReason;
 
     use super::*;
 
@@ -310,15 +339,34 @@ mod tests {
         }
     }
 
+    fn run(node: &str, since_s: i64, seen_s: i64) -> NodeRun {
+        NodeRun { node: node.to_owned(), since: NOW.plus_ms(-since_s * 1_000), seen_at: NOW.plus_ms(-seen_s * 1_000) }
+    }
+
     #[test]
     fn open_transitions_of_stopped_nodes_end_when_the_node_was_last_seen() {
-        let seen = |node: &str, ago_s: i64| SeenNode { node: node.to_owned(), seen_at: NOW.plus_ms(-ago_s * 1_000) };
-        let nodes = Nodes::new(vec![seen("runs", 100), seen("gone", 200), seen("long gone", 900)], NOW);
+        let runs = vec![run("runs", 1_000, 900), run("runs", 500, 100), run("gone", 1_000, 200), run("long gone", 1_000, 900)];
+        let nodes = Nodes { runs, now: NOW };
         assert_eq!(nodes.known(&recorded("runs")).ended_at, None);
         assert_eq!(nodes.known(&recorded("gone")).ended_at, Some(NOW.plus_ms(-200_000)));
         assert_eq!(nodes.known(&recorded("long gone")).ended_at, Some(NOW.plus_ms(-600_000)), "not before it began");
         assert_eq!(nodes.known(&recorded("unknown")).ended_at, None);
-        assert_eq!((nodes.count_since(NOW.plus_ms(-300_000)), nodes.count_since(NOW.plus_ms(-3_600_000))), (2, 3));
+    }
+
+    #[test]
+    fn state_is_known_only_while_the_node_ran_and_the_row_existed() {
+        let runs = vec![run("again", 900, 550), run("again", 300, 60), run("gone", 590, 400), run("long gone", 2_000, 1_900)];
+        let nodes = Nodes { runs, now: NOW };
+        let at = |ago_s: i64| NOW.plus_ms(-ago_s * 1_000);
+        let seen = |node: &str| -> Vec<(Timestamp, Option<Timestamp>)> {
+            nodes.seen(&recorded(node)).map(|part| (part.impairment.since, part.ended_at)).collect()
+        };
+        assert_eq!(seen("again"), [(at(600), Some(at(550))), (at(300), Some(NOW))], "it runs: until now");
+        assert_eq!(seen("gone"), [(at(590), Some(at(400)))]);
+        assert_eq!(seen("long gone"), []);
+        let span = (at(1_000), at(100));
+        assert_eq!(nodes.observed(span, at(5_000)), [(at(900), at(550)), (at(300), at(100)), (at(590), at(400))]);
+        assert_eq!(nodes.observed(span, at(500)), [(at(300), at(100)), (at(500), at(400))], "not before it was created");
     }
 
     #[test]

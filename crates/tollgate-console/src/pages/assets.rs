@@ -58,6 +58,7 @@ static SOURCES: &[Source] = &[
     source!("download.js"),
     source!("choose.js"),
     source!("order.js"),
+    source!("offers.js"),
     source!("contents.js"),
     source!("home.js"),
     source!("passkey.js"),

@@ -24,8 +24,8 @@ use super::{
     request::PageRequest,
     route::{PageRoute, SeenBy, page},
 };
-pub(crate) use errors::is_explained;
 use errors::{CauseRow, ErrorTable};
+pub(crate) use errors::{cause, is_explained};
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/docs", SeenBy::Anyone, page!(show)),

@@ -80,8 +80,20 @@ struct GroupPage {
     is_default: bool,
     form: FormView,
     danger: Option<Danger>,
-    /// The preview of its offers, if requested.
+    /// The preview of its offers.
     offers: Option<Offers>,
+    is_faulty: bool,
+}
+
+/// The preview alone, as it is loaded again when a field changes.
+#[derive(Debug, Template)]
+#[template(path = "group_offers.html")]
+struct OffersPart {
+    layout: Layout,
+    t: Locale,
+    offers: Option<Offers>,
+    /// There is no preview because a field has a fault.
+    is_faulty: bool,
 }
 
 #[derive(Debug)]
@@ -179,8 +191,10 @@ async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 
 async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let group = read_group(&request).await?;
-    let state = FormState::of(form::values(&group));
-    group_page(&request, Some(&group), &state, None).await
+    let form = form::values(&group);
+    // The form matters more than what it offers.
+    let offers = offers(&request, None, &form).await.ok();
+    group_page(&request, Some(&group), &FormState::of(form), offers).await
 }
 
 /// The page of a group, or that of a new one.
@@ -222,7 +236,7 @@ async fn group_page(
         )
     });
     let template = GroupPage {
-        layout: request.layout(title).below("/groups", t.say("nav.groups")),
+        layout: request.layout(title).below("/groups", t.say("nav.groups")).with(Script::Offers),
         t,
         banner: state.banner(),
         is_default: group.is_some_and(|group| group.name == default_of_new_members(request)),
@@ -230,6 +244,7 @@ async fn group_page(
         form,
         danger,
         offers,
+        is_faulty: false,
     };
     PageReply::page(state.status(), &template)
 }
@@ -246,12 +261,30 @@ async fn preview(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 /// The sent form, with the offers that the group would have and the accounts that its price limit would exclude.
 async fn show_offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<PageReply, PageFailure> {
     let form = sent_form(request).await?;
-    match offers(request, group, &form).await {
+    let found = offers(request, group, &form).await;
+    if request.wants_part() {
+        return offers_part(request, &form, found);
+    }
+    match found {
         Ok(offers) => group_page(request, group, &FormState::of(form), Some(offers)).await,
         Err(error) => refuse(request, group, (&form, error)).await,
     }
 }
 
+fn offers_part(request: &PageRequest, form: &FormData, found: Result<Offers, ApiError>) -> Result<PageReply, PageFailure> {
+    let (layout, t) = (request.layout(""), request.t());
+    let offers = match found {
+        Ok(offers) => Some(offers),
+        Err(error) => {
+            // What is not the fault of a field fails.
+            form::refused(t, form, error)?;
+            None
+        }
+    };
+    PageReply::ok(&OffersPart { layout, t, is_faulty: offers.is_none(), offers })
+}
+
+/// `group`: also the accounts that its price limit would exclude.
 async fn offers(request: &PageRequest, group: Option<&GroupObject>, form: &FormData) -> Result<Offers, ApiError> {
     let t = request.t();
     check_price_limit(form)?;

@@ -79,6 +79,8 @@ pub(crate) enum Script {
     Drawer,
     /// Choices that are put in order.
     Order,
+    /// The preview of what a group offers.
+    Offers,
     /// A stored conversation that is continued in the playground.
     Contents,
     /// Forms that a browser answers with a passkey.
@@ -401,6 +403,10 @@ impl Layout {
 
     pub(crate) fn has_orders(&self) -> bool {
         self.has(Script::Order)
+    }
+
+    pub(crate) fn previews_offers(&self) -> bool {
+        self.has(Script::Offers)
     }
 
     pub(crate) fn has_contents(&self) -> bool {

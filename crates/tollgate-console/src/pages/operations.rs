@@ -99,6 +99,7 @@ operations! {
     REMOVE_CONTENTS = "remove_contents";
     GET_TRANSLATION = "get_translation";
     LIST_PROXIES = "list_proxies";
+    LIST_ALL_PRICE_CHANGES = "list_all_price_changes";
     LIST_PASSKEYS = "list_passkeys";
     LIST_PRICES = "list_prices";
     LIST_PRICE_CHANGES = "list_price_changes";

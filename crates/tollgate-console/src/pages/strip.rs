@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::{
     channels::last_test::LastTestObject,
     format,
-    locale::Locale,
+    locale::{Locale, fill},
     mark::Mark,
     models::{CELL, StripCell},
 };
@@ -21,7 +21,8 @@ pub(crate) struct UptimeObject {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct UptimeCell {
-    usable: f64,
+    /// `None`: unknown.
+    usable: Option<f64>,
     state: Option<String>,
 }
 
@@ -33,26 +34,39 @@ pub(crate) struct Strip {
 }
 
 impl Strip {
-    /// The label consists of the name and of `time`, such as "the last 60 minutes".
-    pub(crate) fn of(t: Locale, uptime: &UptimeObject, time: &str) -> Self {
+    /// The last 60 minutes. `attempts` is how many requests were sent to it in that time.
+    pub(crate) fn of_hour(t: Locale, uptime: &UptimeObject, attempts: u64) -> Self {
         let cell = |(index, cell): (usize, &UptimeCell)| {
             let (class, y, height) = match (cell.state.as_deref(), cell.usable) {
+                (_, None) => ("idle", 7, 2),
                 (Some("off"), _) => ("idle", 13, 3),
                 // Some accounts of a channel could not be used: requests had others.
                 (Some("degraded"), _) => ("part", 2, 14),
-                (_, usable) if usable >= 0.999 => ("up", 5, 11),
-                (_, usable) if usable > 0.0 => ("part", 2, 14),
-                _ => ("down", 0, 16),
+                (_, Some(usable)) if usable >= 0.999 && attempts == 0 => ("idle", 14, 2),
+                (_, Some(usable)) if usable >= 0.999 => ("up", 5, 11),
+                (_, Some(usable)) if usable > 0.0 => ("part", 2, 14),
+                (_, Some(_)) => ("down", 0, 16),
             };
             StripCell { x: index * CELL, y, height, class }
         };
-        let name = uptime.account.as_ref().unwrap_or(&uptime.channel);
-        let share = uptime.usable.map_or_else(|| "–".to_owned(), format::percent);
         Self {
             cells: uptime.cells.iter().enumerate().map(cell).collect(),
             width: (uptime.cells.len() * CELL).saturating_sub(1).max(1),
-            label: t.say_with("strip.label", &[("name", name), ("share", &share), ("time", time)]),
+            label: uptime.label(t, attempts),
         }
+    }
+}
+
+impl UptimeObject {
+    fn label(&self, t: Locale, attempts: u64) -> String {
+        let (name, time) = (self.account.as_ref().unwrap_or(&self.channel), t.say("strip.hour"));
+        let Some(usable) = self.usable else {
+            return t.say_with("strip.unknown", &[("name", name), ("time", time)]);
+        };
+        let has_gaps = self.cells.iter().any(|cell| cell.usable.is_none());
+        let text = if has_gaps { t.say("strip.label_known") } else { t.say("strip.label") };
+        let label = fill(text, &[("name", name), ("share", &format::percent(usable)), ("time", time)]);
+        if attempts == 0 { t.say_with("strip.no_traffic", &[("label", &label)]) } else { label }
     }
 }
 
@@ -136,4 +150,34 @@ pub(crate) fn reason(t: Locale, reason: &str) -> String {
         _ => return reason.replace('_', " "),
     };
     text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uptime(usable: Option<f64>, cells: &[Option<f64>]) -> UptimeObject {
+        let cells = cells.iter().map(|usable| UptimeCell { usable: *usable, state: None }).collect();
+        UptimeObject { channel: "main".to_owned(), account: None, usable, cells }
+    }
+
+    fn shown(uptime: &UptimeObject, attempts: u64) -> (Vec<(&'static str, u8)>, String) {
+        let strip = Strip::of_hour(Locale::EN, uptime, attempts);
+        (strip.cells.iter().map(|cell| (cell.class, cell.height)).collect(), strip.label)
+    }
+
+    #[test]
+    fn unknown_and_idle_time_is_not_green() {
+        let (up, tick, dash) = (("up", 11), ("idle", 2), ("idle", 2));
+        let known = uptime(Some(1.0), &[Some(1.0), Some(1.0)]);
+        assert_eq!(shown(&known, 3), (vec![up, up], "main: usable 100 % of the last 60 minutes".to_owned()));
+        assert_eq!(shown(&known, 0), (vec![tick, tick], "main: usable 100 % of the last 60 minutes; no traffic".to_owned()));
+        let new = uptime(Some(0.5), &[None, Some(0.5)]);
+        let label = "main: usable 50.00 % of what is known of the last 60 minutes".to_owned();
+        assert_eq!(shown(&new, 3), (vec![dash, ("part", 14)], label));
+        let unknown = uptime(None, &[None, None]);
+        assert_eq!(shown(&unknown, 0), (vec![dash, dash], "main: unknown for the last 60 minutes".to_owned()));
+        let cells = Strip::of_hour(Locale::EN, &uptime(Some(1.0), &[None, Some(1.0)]), 0).cells;
+        assert_ne!(cells[0].y, cells[1].y, "a dash for unknown, a tick for no traffic");
+    }
 }

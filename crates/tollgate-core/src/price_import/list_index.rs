@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::entry_name;
-use crate::{Channel, ListedPrice, ModelMapping, PriceList, Provider, SkippedPrice};
+use crate::{ChannelSpec, ListedPrice, PriceList, Provider, SkippedPrice};
 
 /// Providers behind the addresses of compatible servers, by the end of the host name.
 const HOSTS: [(&str, &str); 17] = [
@@ -71,22 +71,19 @@ impl<'a> ListIndex<'a> {
     }
 
     /// The entry of the provider's model, or else one without a provider for its name or the public name.
-    pub(super) fn of_mapping(&self, channel: &Channel, mapping: &ModelMapping) -> Option<ListMatch<'a>> {
-        let of_provider =
-            provider_of(channel).and_then(|provider| self.by_provider.get(&(Some(provider), mapping.upstream.as_str())));
-        let of_any =
-            || [&mapping.upstream, &mapping.model].into_iter().find_map(|name| self.by_provider.get(&(None, name.as_str())));
+    pub(super) fn of_upstream(&self, channel: &ChannelSpec, upstream: &str, model: &str) -> Option<ListMatch<'a>> {
+        let of_provider = provider_of(channel).and_then(|provider| self.by_provider.get(&(Some(provider), upstream)));
+        let of_any = || [upstream, model].into_iter().find_map(|name| self.by_provider.get(&(None, name)));
         of_provider.or_else(of_any).map(Entry::found)
     }
 
     /// The entry for a model's sale price: the one without a provider for its public name; else the one that all its channels match; else
     /// the only one with its public name.
-    pub(super) fn of_model(&self, model: &str, channels: &[(&Channel, Option<ListMatch<'a>>)]) -> Option<ListMatch<'a>> {
+    pub(super) fn of_model(&self, model: &str, channels: impl Iterator<Item = ListMatch<'a>>) -> Option<ListMatch<'a>> {
         if let Some(entry) = self.by_provider.get(&(None, model)) {
             return Some(entry.found());
         }
-        let of_channels: Vec<ListMatch<'a>> = channels.iter().filter_map(|(_, found)| found.clone()).collect();
-        common(of_channels).or_else(|| common(self.by_model.get(model)?.iter().map(Entry::found).collect()))
+        common(channels.collect()).or_else(|| common(self.by_model.get(model)?.iter().map(Entry::found).collect()))
     }
 }
 
@@ -119,14 +116,14 @@ fn common(matches: Vec<ListMatch<'_>>) -> Option<ListMatch<'_>> {
 }
 
 /// The name that price lists use for a channel's provider; `None` if the server is unknown.
-fn provider_of(channel: &Channel) -> Option<&'static str> {
-    match channel.spec.provider {
+fn provider_of(channel: &ChannelSpec) -> Option<&'static str> {
+    match channel.provider {
         Provider::OpenAi => Some("openai"),
         Provider::Gemini => Some("gemini"),
         Provider::Anthropic => Some("anthropic"),
         Provider::Echo => None,
         Provider::Compatible => {
-            let address = channel.spec.base_url.split_once("://").map_or(channel.spec.base_url.as_str(), |(_, rest)| rest);
+            let address = channel.base_url.split_once("://").map_or(channel.base_url.as_str(), |(_, rest)| rest);
             let host = address.split(['/', ':']).next()?;
             HOSTS.iter().find(|(known, _)| *known == host).map(|(_, provider)| *provider)
         }

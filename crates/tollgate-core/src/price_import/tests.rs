@@ -56,6 +56,16 @@ fn price_is_matched_by_provider_and_upstream_name() {
 }
 
 #[test]
+fn models_that_are_not_served_have_the_price_that_an_import_would_take() {
+    let list = list("model,provider,input\nbig,openai,1\nbig,azure,2\nother,azure,3\n");
+    let upstreams = ["big", "other", "unknown"].map(str::to_owned);
+    let of = |provider: Provider| listed_prices(&list, &serving("main", provider, "m").spec, &upstreams);
+    let always_of = |input: &str| Some(always(Price { output: None, ..price(input, "0") }));
+    assert_eq!(of(Provider::OpenAi), [always_of("1"), always_of("3"), None]);
+    assert_eq!(of(Provider::Compatible), [None, always_of("3"), None], "two entries with different prices");
+}
+
+#[test]
 fn provider_of_a_compatible_server_is_recognised_by_its_host() {
     let list = list("model,provider,input\nbig,groq,1\nbig,openai,2\n");
     let mut groq = serving("fast", Provider::Compatible, "big");

@@ -16,11 +16,10 @@ use crate::{
     Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
     CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, DatabaseSize, ExportFailure, ExportStore, ExportedDay, GroupUsers,
     Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter,
-    LastTest, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange,
-    OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
-    RecordedTransition, RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredContents,
-    StoredRow, Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble,
-    rows::RowSecret,
+    LastTest, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, NodeRun, ObjectScope,
+    OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
+    RecordedTransition, RowFilter, RowKind, RowName, Spending, SpendingChanges, SquareStore, StoreError, StoredContents, StoredRow,
+    Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -304,8 +303,8 @@ impl HealthHistoryStore for CachedStore {
         self.within(QUERY_TIMEOUT, self.sql()?.note_node(node, now)).await
     }
 
-    async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError> {
-        self.within(QUERY_TIMEOUT, self.sql()?.nodes()).await
+    async fn node_runs(&self) -> Result<Vec<NodeRun>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.node_runs()).await
     }
 
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {

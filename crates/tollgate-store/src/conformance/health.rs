@@ -6,7 +6,7 @@ use tollgate_core::{
 };
 
 use super::{actor, put_account, put_channel};
-use crate::{Change, ChangeOrigin, LastTest, SeenNode, Store, TransitionFilter, TransitionSubject, samples::MIDNIGHT};
+use crate::{Change, ChangeOrigin, LastTest, NodeRun, Store, TransitionFilter, TransitionSubject, samples::MIDNIGHT};
 
 pub(super) async fn health_is_stored_for_existing_accounts(store: &Store) {
     let mut batch = vec![put_channel("main")];
@@ -116,6 +116,8 @@ pub(super) async fn old_transitions_are_removed(store: &Store) {
     let history = &store.health_history;
     history.record_transitions("one", &rows).await.unwrap();
     history.record_transitions("gone", &[transition((channel, Some(b)), 1, None, None)]).await.unwrap();
+    let lasting = transition((channel, Some(b)), 2, None, None);
+    history.record_transitions("one", &[lasting]).await.unwrap();
     let at = |seconds: i64| MIDNIGHT.plus_ms(seconds * 1_000);
     for (node, seen) in [("one", 0), ("gone", 7), ("one", 300)] {
         history.note_node(node, at(seen)).await.unwrap();
@@ -125,16 +127,26 @@ pub(super) async fn old_transitions_are_removed(store: &Store) {
         history.transitions(&all).await.unwrap().len()
     };
     assert_eq!(history.prune_transitions(at(5), 1_000).await.unwrap(), 0);
-    assert_eq!((count().await, history.nodes().await.unwrap().len()), (21, 2));
+    assert_eq!((count().await, history.node_runs().await.unwrap().len()), (22, 2));
     assert_eq!(history.prune_transitions(at(46), 1_000).await.unwrap(), 5);
-    assert_eq!(count().await, 15, "of a node that is gone nothing stays open");
-    assert_eq!(history.nodes().await.unwrap(), [SeenNode { node: "one".to_owned(), seen_at: at(300) }]);
-    history.record_transitions("one", &[transition((channel, Some(b)), 1, None, None)]).await.unwrap();
+    assert_eq!(count().await, 16, "of a node that is gone nothing stays open; an earlier run of a node is not its end");
+    assert_eq!(history.node_runs().await.unwrap(), [NodeRun { node: "one".to_owned(), since: at(300), seen_at: at(300) }]);
     assert_eq!(history.prune_transitions(at(46), 6).await.unwrap(), 10, "more than may be kept");
     assert_eq!(history.prune_transitions(at(46), 6).await.unwrap(), 0);
     let left = history.transitions(&TransitionFilter { limit: 100, ..TransitionFilter::default() }).await.unwrap();
     assert_eq!((left.len(), left[0].transition), (6, rows[19]));
     assert_eq!(left[5].transition.ended_at, None, "one that lasts is never removed");
+}
+
+pub(super) async fn runs_of_a_node_end_with_a_pause_of_three_minutes(store: &Store) {
+    let history = &store.health_history;
+    let at = |seconds: i64| MIDNIGHT.plus_ms(seconds * 1_000);
+    for (node, seen) in [("two", 30), ("one", 0), ("one", 60), ("one", 240), ("one", 421), ("one", 480)] {
+        history.note_node(node, at(seen)).await.unwrap();
+    }
+    let runs = history.node_runs().await.unwrap();
+    let runs: Vec<_> = runs.iter().map(|run| (run.node.as_str(), run.since, run.seen_at)).collect();
+    assert_eq!(runs, [("one", at(0), at(240)), ("one", at(421), at(480)), ("two", at(30), at(30))]);
 }
 
 pub(super) async fn last_test_of_an_account_replaces_the_one_before(store: &Store) {

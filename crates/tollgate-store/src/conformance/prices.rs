@@ -22,7 +22,7 @@ fn set_cost(input: i64, source: Option<&str>) -> Change {
 }
 
 async fn history(store: &Store) -> Vec<(PriceHistoryPosition, PriceChange)> {
-    let filter = PriceHistoryFilter { model: "fast".to_owned(), channel: None, before: None, limit: 100 };
+    let filter = PriceHistoryFilter { model: Some("fast".to_owned()), channel: None, before: None, limit: 100 };
     store.listing.price_history(&filter).await.unwrap()
 }
 
@@ -91,15 +91,17 @@ pub(super) async fn history_of_a_price_has_pages(store: &Store) {
     }
     let all = history(store).await;
     assert_eq!(all.len(), 6);
-    let mut filter = PriceHistoryFilter { model: "fast".to_owned(), channel: None, before: None, limit: 4 };
+    let mut filter = PriceHistoryFilter { model: Some("fast".to_owned()), channel: None, before: None, limit: 4 };
     let mut seen = store.listing.price_history(&filter).await.unwrap();
     filter.before = Some(seen[3].0);
     seen.extend(store.listing.price_history(&filter).await.unwrap());
     assert_eq!(seen, all);
     let of_channel = PriceHistoryFilter { channel: Some("main".to_owned()), before: None, ..filter.clone() };
     assert_eq!(store.listing.price_history(&of_channel).await.unwrap().len(), 3);
-    let other = PriceHistoryFilter { model: "slow".to_owned(), before: None, ..filter };
+    let other = PriceHistoryFilter { model: Some("slow".to_owned()), before: None, ..filter };
     assert_eq!(store.listing.price_history(&other).await.unwrap(), []);
+    let of_all = PriceHistoryFilter { model: None, limit: 100, ..other };
+    assert_eq!(store.listing.price_history(&of_all).await.unwrap(), all);
 }
 
 pub(super) async fn cost_of_a_model_that_is_not_served_is_refused(store: &Store) {

@@ -7,8 +7,8 @@ use tollgate_core::{AccountId, ChannelId, HealthTransition, Timestamp};
 
 use super::MemoryStore;
 use crate::{
-    HealthHistoryStore, LastTest, RecordedTransition, SeenNode, StoreError, TransitionFilter,
-    health_history::{PRUNED_AT_ONCE, account_text},
+    HealthHistoryStore, LastTest, NodeRun, RecordedTransition, StoreError, TransitionFilter,
+    health_history::{NODE_GONE_MS, PRUNED_AT_ONCE, account_text},
 };
 
 /// A transition's channel, account, node and beginning.
@@ -17,7 +17,8 @@ type TransitionKey = (ChannelId, Option<AccountId>, String, Timestamp);
 #[derive(Debug, Default)]
 pub(super) struct MemoryHealthHistory {
     transitions: BTreeMap<TransitionKey, HealthTransition>,
-    nodes: BTreeMap<String, Timestamp>,
+    /// In order of node and time.
+    runs: Vec<NodeRun>,
     tests: BTreeMap<AccountId, LastTest>,
 }
 
@@ -60,17 +61,22 @@ impl HealthHistoryStore for MemoryStore {
     }
 
     async fn note_node(&self, node: &str, now: Timestamp) -> Result<(), StoreError> {
-        self.health_history.lock().await.nodes.insert(node.to_owned(), now);
+        let runs = &mut self.health_history.lock().await.runs;
+        let goes_on = |run: &&mut NodeRun| run.node == node && run.seen_at >= now.plus_ms(-NODE_GONE_MS);
+        match runs.iter_mut().find(goes_on) {
+            Some(run) => run.seen_at = now,
+            None => runs.push(NodeRun { node: node.to_owned(), since: now, seen_at: now }),
+        }
+        runs.sort_by(|one, other| (&one.node, one.since).cmp(&(&other.node, other.since)));
         Ok(())
     }
 
-    async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError> {
-        let history = self.health_history.lock().await;
-        Ok(history.nodes.iter().map(|(node, seen_at)| SeenNode { node: node.clone(), seen_at: *seen_at }).collect())
+    async fn node_runs(&self) -> Result<Vec<NodeRun>, StoreError> {
+        Ok(self.health_history.lock().await.runs.clone())
     }
 
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {
-        let MemoryHealthHistory { transitions, nodes, .. } = &mut *self.health_history.lock().await;
+        let MemoryHealthHistory { transitions, runs, .. } = &mut *self.health_history.lock().await;
         let mut ended: Vec<(Timestamp, TransitionKey)> =
             transitions.iter().filter_map(|(key, row)| Some((row.ended_at?, key.clone()))).collect();
         ended.sort();
@@ -80,9 +86,10 @@ impl HealthHistoryStore for MemoryStore {
         for (_, key) in ended.into_iter().take(removed) {
             transitions.remove(&key);
         }
-        let has_vanished = |node: &String| nodes.get(node).is_some_and(|seen| *seen < before);
+        let last_seen = |node: &String| runs.iter().filter(|run| run.node == *node).map(|run| run.seen_at).max();
+        let has_vanished = |node: &String| last_seen(node).is_some_and(|seen| seen < before);
         transitions.retain(|(_, _, node, since), row| row.ended_at.is_some() || *since >= before || !has_vanished(node));
-        nodes.retain(|_, seen| *seen >= before);
+        runs.retain(|run| run.seen_at >= before);
         Ok(removed as u64)
     }
 

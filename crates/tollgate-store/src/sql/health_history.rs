@@ -8,8 +8,8 @@ use tollgate_core::{AccountId, ChannelId, HealthReason, HealthTransition, Impair
 
 use super::store::SqlStore;
 use crate::{
-    HealthHistoryStore, LastTest, RecordedTransition, SeenNode, StoreError, TransitionFilter, TransitionSubject,
-    health_history::{PRUNED_AT_ONCE, TransitionPosition, account_text},
+    HealthHistoryStore, LastTest, NodeRun, RecordedTransition, StoreError, TransitionFilter, TransitionSubject,
+    health_history::{NODE_GONE_MS, PRUNED_AT_ONCE, TransitionPosition, account_text},
 };
 
 const RECORD: &str = "record health transitions";
@@ -141,17 +141,22 @@ impl HealthHistoryStore for SqlStore {
     }
 
     async fn note_node(&self, node: &str, now: Timestamp) -> Result<(), StoreError> {
-        let sql =
-            "INSERT INTO health_nodes (node, seen_at) VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET seen_at = excluded.seen_at";
+        let failed = |error| self.failed(RECORD, error);
+        let goes_on = "UPDATE health_nodes SET seen_at = $2 WHERE node = $1 AND seen_at >= $3";
+        let begins = "INSERT INTO health_nodes (node, since, seen_at) VALUES ($1, $2, $2)";
         let mut transaction = self.begin(RECORD).await?;
-        let noted = sqlx::query(sql).bind(node.to_owned()).bind(now.0).execute(&mut *transaction).await;
-        noted.map_err(|error| self.failed(RECORD, error))?;
+        let update = sqlx::query(goes_on).bind(node.to_owned()).bind(now.0).bind(now.plus_ms(-NODE_GONE_MS).0);
+        if update.execute(&mut *transaction).await.map_err(failed)?.rows_affected() == 0 {
+            sqlx::query(begins).bind(node.to_owned()).bind(now.0).execute(&mut *transaction).await.map_err(failed)?;
+        }
         self.commit(RECORD, transaction).await
     }
 
-    async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError> {
-        let read = |row: &AnyRow| Ok(SeenNode { node: row.try_get(0)?, seen_at: Timestamp(row.try_get(1)?) });
-        self.fetch_as(READ, sqlx::query("SELECT node, seen_at FROM health_nodes ORDER BY node"), read).await
+    async fn node_runs(&self) -> Result<Vec<NodeRun>, StoreError> {
+        let read = |row: &AnyRow| {
+            Ok(NodeRun { node: row.try_get(0)?, since: Timestamp(row.try_get(1)?), seen_at: Timestamp(row.try_get(2)?) })
+        };
+        self.fetch_as(READ, sqlx::query("SELECT node, since, seen_at FROM health_nodes ORDER BY node, since"), read).await
     }
 
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {
@@ -175,7 +180,7 @@ impl HealthHistoryStore for SqlStore {
         }
         // A transition that a vanished node left open ended when the node was last seen.
         let gone = "DELETE FROM health_transitions WHERE ended_at IS NULL AND since < $1 \
-                    AND node IN (SELECT node FROM health_nodes WHERE seen_at < $1)";
+                    AND node IN (SELECT node FROM health_nodes GROUP BY node HAVING MAX(seen_at) < $1)";
         for sql in [gone, "DELETE FROM health_nodes WHERE seen_at < $1"] {
             sqlx::query(sql).bind(before.0).execute(&mut *transaction).await.map_err(failed)?;
         }

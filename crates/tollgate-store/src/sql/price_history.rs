@@ -1,6 +1,6 @@
 //! Queries of the history of prices.
 
-use sqlx::{Row as _, any::AnyRow};
+use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{PriceSchedule, Revision, Timestamp};
 
 use super::rows::AnyQuery;
@@ -38,16 +38,19 @@ pub(super) fn last_source(model: &str, channel: Option<&str>) -> AnyQuery<'stati
 
 pub(super) fn page(filter: &PriceHistoryFilter) -> AnyQuery<'static> {
     let before = filter.before.unwrap_or(PriceHistoryPosition { revision: Revision(i64::MAX), position: 0 });
-    sqlx::query(
+    // A condition that may not apply would keep the database from using the index of models.
+    let of_model = if filter.model.is_some() { "model = $1" } else { "CAST($1 AS TEXT) IS NULL" };
+    let sql = format!(
         "SELECT revision, position, at, origin, actor, model, channel, source, old_price, new_price FROM price_history \
-         WHERE model = $1 AND (CAST($2 AS TEXT) IS NULL OR channel = $2) \
-         AND (revision < $3 OR (revision = $3 AND position < $4)) ORDER BY revision DESC, position DESC LIMIT $5",
-    )
-    .bind(filter.model.clone())
-    .bind(filter.channel.clone())
-    .bind(before.revision.0)
-    .bind(before.position)
-    .bind(i64::try_from(filter.size()).unwrap_or(1_001))
+         WHERE {of_model} AND (CAST($2 AS TEXT) IS NULL OR channel = $2) \
+         AND (revision < $3 OR (revision = $3 AND position < $4)) ORDER BY revision DESC, position DESC LIMIT $5"
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(filter.model.clone())
+        .bind(filter.channel.clone())
+        .bind(before.revision.0)
+        .bind(before.position)
+        .bind(i64::try_from(filter.size()).unwrap_or(1_001))
 }
 
 /// The latest changes of sale prices that changed a price.

@@ -1,10 +1,10 @@
-//! The history of a model's prices.
+//! The history of prices: of a model, and the latest changes of all.
 
 use serde_json::{Value, json};
 use tollgate_core::Revision;
 use tollgate_store::{
     AdminScope, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
-    fields::{Access, FieldValue as _, Kind, Object, price},
+    fields::{Access, FieldShape, FieldValue as _, Kind, Object, price},
 };
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         request_context::RequestContext,
         route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
         rows,
-        schema::{COUNT, NAME, ORIGIN, TEXT, both, read},
+        schema::{COUNT, MODEL_NAME, NAME, ORIGIN, TEXT, both, read},
     },
     api_error::ApiError,
     response::ApiResponse,
@@ -26,6 +26,7 @@ static CHANGE: Object = Object::of(
         read("at", Kind::Time, "Time of the change."),
         ORIGIN,
         read("actor", TEXT, "Author of the change."),
+        read("model", MODEL_NAME, "Model whose price changed."),
         read("channel", NAME, "Channel whose cost changed; null: the sale price changed.").or_null(),
         read("source", TEXT, "What the price was imported from; null: set by hand.").or_null(),
         price("before", "Price before the change; null: there was none.").with(Access::ReadOnly),
@@ -35,21 +36,44 @@ static CHANGE: Object = Object::of(
 
 const RESOURCE: Resource = Resource { tag: "prices", needs: Needs::Scope(AdminScope::Operator) };
 
-pub(in crate::api) static ROUTES: &[Route] = &[RESOURCE
-    .route(
-        Method::Get,
-        "/admin/v1/prices/{model}/history",
-        "list_price_changes",
-        "Changes of the sale price of a model and of its channels' costs, newest first.",
-        handler!(list),
-    )
-    .query(&[LIMIT, AFTER, both("channel", NAME, "Only what this channel's provider charges.")])
-    .returns(ResponseSchema::Page(&CHANGE))];
+const QUERY: &[FieldShape] = &[LIMIT, AFTER, both("channel", NAME, "Only what this channel's provider charges.")];
 
-async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+pub(in crate::api) static ROUTES: &[Route] = &[
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/prices/{model}/history",
+            "list_price_changes",
+            "Changes of the sale price of a model and of its channels' costs, newest first.",
+            handler!(of_model),
+        )
+        .query(QUERY)
+        .returns(ResponseSchema::Page(&CHANGE)),
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/price-changes",
+            "list_all_price_changes",
+            "Changes of the sale prices of all models and of their channels' costs, newest first.",
+            handler!(of_all),
+        )
+        .query(QUERY)
+        .returns(ResponseSchema::Page(&CHANGE)),
+];
+
+async fn of_model(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let model = super::model_name(&context).await?;
+    list(&context, Some(model)).await
+}
+
+async fn of_all(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    list(&context, None).await
+}
+
+async fn list(context: &RequestContext, model: Option<String>) -> Result<ApiResponse, ApiError> {
     let after = context.query.text("after").map(cursor).transpose()?;
     let filter = PriceHistoryFilter {
-        model: super::model_name(&context).await?,
+        model,
         channel: context.query.text("channel").map(str::to_owned),
         before: after,
         limit: context.limit() + 1,
@@ -69,7 +93,7 @@ fn cursor(text: &str) -> Result<PriceHistoryPosition, ApiError> {
 fn show(change: &PriceChange) -> Value {
     json!({
         "revision": change.revision.0, "at": time_value(change.at), "origin": change.origin, "actor": change.actor,
-        "channel": change.channel, "source": change.source, "before": change.before.show(), "after": change.after.show(),
+        "model": change.model, "channel": change.channel, "source": change.source, "before": change.before.show(), "after": change.after.show(),
     })
 }
 

@@ -66,7 +66,7 @@ async fn price(context: &RequestContext, record: &UsageRecord, channel: Option<&
     let Some(model) = &record.model else { return Ok(None) };
     let before = PriceHistoryPosition { revision: Revision(record.price_version.0.saturating_add(1)), position: i64::MIN };
     let filter = PriceHistoryFilter {
-        model: model.to_string(),
+        model: Some(model.to_string()),
         channel: channel.map(str::to_owned),
         before: Some(before),
         limit: MAX_CHANGES,

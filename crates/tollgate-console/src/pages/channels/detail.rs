@@ -27,13 +27,13 @@ use crate::{
         layout::{Layout, Script},
         lines::LineChart,
         locale::Locale,
-        log::{Buckets, outcome_chart},
+        log::{Bucket, Buckets, outcome_chart},
         mark::Mark,
         models::path_of_name,
         money::{self, Amount},
         operations,
         overview::{
-            charts::{cost as cost_chart, first_token},
+            charts::{cost as cost_chart, errors as error_chart, first_token},
             errors::{self, RecentError},
             events::{Event, TransitionObject, of_transition},
             sums::{self, AttemptFigures, AttemptSum, Figures, SumRow, SumsOverTime},
@@ -86,6 +86,7 @@ struct ChannelPage {
     outcomes: Chart,
     first_token: LineChart,
     spend: Chart,
+    failures: Chart,
     events: Vec<Event>,
     errors: Vec<RecentError>,
     log: String,
@@ -173,6 +174,8 @@ struct Sources {
     accounts: Vec<AccountObject>,
     uptimes: Vec<UptimeObject>,
     of_channel: Option<UptimeObject>,
+    /// Attempts of the last hour, by `channel/account`.
+    sent: HashMap<String, u64>,
     total: Figures,
     attempts: AttemptFigures,
     attempts_by_model: Vec<AttemptSum>,
@@ -181,6 +184,7 @@ struct Sources {
     buckets: Buckets,
     series: SumsOverTime,
     spend: Chart,
+    failures: Chart,
     errors: Vec<RecentError>,
     transitions: Vec<TransitionObject>,
     groups: Vec<NamedObject>,
@@ -232,7 +236,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             .map(|account| trouble(t, account))
             .collect(),
         figures: figures(request, &period, &state, &sources),
-        strip: sources.of_channel.as_ref().map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+        strip: sources.of_channel.as_ref().map(|uptime| Strip::of_hour(t, uptime, sources.sent.values().sum())),
         test: LastTest::of_channel(t, &state.accounts, request.state.gateway.now()),
         models: models(request, &period, &state, &sources),
         all_models: all_models(&state.channel),
@@ -246,15 +250,10 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             .to_vec(),
         question,
         answer,
-        outcomes: outcome_chart(t, &sources.buckets, |bucket| {
-            request.url(&format!(
-                "/log?{}&{}",
-                bucket.query(),
-                url::form_urlencoded::Serializer::new(String::new()).append_pair("channel", &name).finish()
-            ))
-        }),
+        outcomes: outcome_chart(t, &sources.buckets, |bucket| in_bucket(request, &name, bucket)),
         first_token: first_token(t, &sources.series, &sources.total),
         spend: sources.spend,
+        failures: sources.failures,
         errors: sources.errors,
         events: sources.transitions.iter().map(|transition| of_transition(t, transition, request.state.gateway.now())).collect(),
         log: log(&[]),
@@ -266,6 +265,12 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
         here,
     };
     PageReply::page(form.status(), &template)
+}
+
+/// The requests of a channel in a bucket.
+fn in_bucket(request: &PageRequest, channel: &str, bucket: &Bucket) -> String {
+    let of_channel = url::form_urlencoded::Serializer::new(String::new()).append_pair("channel", channel).finish();
+    request.url(&format!("/log?{}&{of_channel}", bucket.query()))
 }
 
 async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<Sources, ApiError> {
@@ -288,8 +293,12 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
     let (by_nothing, by_account, of_channel) =
         ([of_channel, ("by", "nothing")], [of_channel, ("by", "account"), sums::WITHOUT_TIMES], [of_channel]);
     let of_model = [("channel", name), ("by", "model")];
-    let (attempts, attempts_by_model) =
-        tokio::try_join!(sums::attempts(request, period, &by_nothing), sums::attempts(request, period, &of_model),)?;
+    let (last_hour, of_accounts) = (Period::last_hour(now), [("channel", name), ("by", "account")]);
+    let (attempts, attempts_by_model, sent) = tokio::try_join!(
+        sums::attempts(request, period, &by_nothing),
+        sums::attempts(request, period, &of_model),
+        sums::attempts(request, &last_hour, &of_accounts),
+    )?;
     let (total, by_model, by_account, series) = tokio::try_join!(
         sums::rows(request, period, &by_nothing),
         sums::rows(request, period, &by_model),
@@ -302,12 +311,16 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         request.read::<ApiPage<NamedObject>>(operations::LIST_GROUPS, get(&[("limit", "1000")])),
         request.read::<ApiPage<NamedObject>>(operations::LIST_KEYS, get(&[("limit", MOST_KEYS)])),
     )?;
-    let (spend, errors) =
-        tokio::try_join!(cost_chart(request, period, name, &series), errors::recent(request, &buckets, &of_channel))?;
+    let (spend, failures, errors) = tokio::try_join!(
+        cost_chart(request, period, name, &series),
+        error_chart(request, period, name),
+        errors::recent(request, &buckets, &of_channel)
+    )?;
     Ok(Sources {
         accounts: accounts.items,
         uptimes: uptimes.items,
         of_channel: all.items.into_iter().find(|uptime| uptime.channel == name),
+        sent: sent.into_iter().filter_map(|row| Some((row.name?, row.attempts.attempts))).collect(),
         total: total.into_iter().next().map(|row| row.figures).unwrap_or_default(),
         attempts: attempts.first().map(|row| row.attempts).unwrap_or_default(),
         attempts_by_model,
@@ -316,6 +329,7 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         buckets,
         series,
         spend,
+        failures,
         errors,
         transitions: transitions.items,
         groups: groups.items,
@@ -424,7 +438,7 @@ fn account_rows(request: &PageRequest, state: &ChannelState, sources: &Sources) 
             mark: health.map_or_else(|| Mark::new("off", "minus", "–"), |health| strip::account_mark(t, health)),
             detail: health.and_then(|health| health.reason.as_deref()).map(|why| strip::reason(t, why)),
             until: health.and_then(|health| format::time(t, health.until.as_deref()?)),
-            strip: uptime.map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+            strip: uptime.map(|uptime| Strip::of_hour(t, uptime, sources.sent.get(&of).copied().unwrap_or(0))),
             running: match health.and_then(|health| Some((health.running?, health.concurrency))) {
                 Some((running, 0)) => format::integer(running),
                 Some((running, most)) => format!("{} / {}", format::integer(running), format::integer(most)),

@@ -42,6 +42,27 @@ struct Refusal {
     remedy: Option<String>,
 }
 
+impl Refusal {
+    fn say(&self, t: Locale, question: &Question) -> String {
+        let model = ("model", question.model.as_str());
+        match (self.error.as_str(), question.caller.strip_prefix("group:")) {
+            ("E13", _) => return t.say_with("explain.no_channel", &[model]),
+            ("E14", Some(group)) => return t.say_with("explain.not_in_group", &[model, ("group", group)]),
+            ("E14", None) => return t.say_with("explain.not_for_key", &[model]),
+            _ => {}
+        }
+        // The router says it in English, with more detail than the name of the error.
+        if let (Language::ZhCn, Some(name)) = (t.language, reasons::name(t, &self.error)) {
+            return format!("{name}。{}", reasons::advice(t, &self.error, "refused"));
+        }
+        let sentences = [Some(self.text.as_str()), self.remedy.as_deref()].into_iter().flatten().map(|text| {
+            let mut letters = text.chars();
+            letters.next().map(|first| format!("{}{}.", first.to_uppercase(), letters.as_str())).unwrap_or_default()
+        });
+        sentences.collect::<Vec<_>>().join(" ")
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Planned {
     channel: String,
@@ -123,14 +144,7 @@ pub(super) async fn answer(request: &PageRequest, question: &Question, here: &st
     let planned = found.planned.iter().enumerate().map(|(index, planned)| planned_row(t, index, planned, here));
     let excluded = found.excluded.iter().map(|excluded| excluded_row(t, excluded, here));
     Ok(RoutingExplanation {
-        problem: found.refusal.as_ref().map(|refusal| {
-            // The router says it in English, with more detail than the name of the error.
-            if let (Language::ZhCn, Some(name)) = (t.language, reasons::name(t, &refusal.error)) {
-                return format!("{}: {name}。{}", refusal.error, reasons::advice(t, &refusal.error, "refused"));
-            }
-            let remedy = refusal.remedy.as_deref().map(|remedy| format!(" {remedy}.")).unwrap_or_default();
-            format!("{}: {}.{remedy}", refusal.error, refusal.text)
-        }),
+        problem: found.refusal.as_ref().map(|refusal| refusal.say(t, question)),
         sentence: sentence(t, &found, here),
         rows: planned.chain(excluded).collect(),
         command,
@@ -216,7 +230,7 @@ pub(in crate::pages) fn word(t: Locale, code: &str) -> String {
 
 /// How to remove the cause, in the reader's language; `is_of_channel`: a limit of the whole channel. `None` if the admin API's own text is
 /// shown.
-fn remedy(t: Locale, code: &str, is_of_channel: bool) -> Option<&'static str> {
+pub(in crate::pages) fn remedy(t: Locale, code: &str, is_of_channel: bool) -> Option<&'static str> {
     Some(match code {
         "concurrency" | "rate" if is_of_channel => t.say("remedy.of_channel"),
         "no_account" => t.say("remedy.no_account"),
@@ -259,6 +273,25 @@ mod tests {
         let row = planned_row(Locale::EN, 1, &found.planned[1], "b");
         assert!(row.is_here && row.reason.contains("2 failures"), "{row:?}");
         assert_eq!(excluded_row(Locale::EN, &found.excluded[0], "a").mark.tone, "off");
+    }
+
+    #[test]
+    fn refusal_names_its_cause_and_no_code() {
+        let refusal = |error: &str| Refusal {
+            error: error.to_owned(),
+            text: "the key is at its limit".to_owned(),
+            remedy: Some("wait a minute".to_owned()),
+        };
+        let of = |caller: &str| Question { model: "m".to_owned(), caller: caller.to_owned(), protocol: String::new() };
+        let said = |error: &str, caller: &str| refusal(error).say(Locale::EN, &of(caller));
+        assert_eq!(said("E14", "group:partners"), "Group partners does not offer m.");
+        assert_eq!(said("E14", "key_1"), "No group of this key offers m, or the key may not use it.");
+        assert_eq!(said("E13", "group:partners"), "No channel serves m.");
+        assert_eq!(said("E31", "key_1"), "The key is at its limit. Wait a minute.");
+        for error in ["E13", "E14", "E31", "E40"] {
+            let said = refusal(error).say(Locale::ZH_CN, &of("group:p"));
+            assert!(!said.contains(error) && said.ends_with('。'), "{said}");
+        }
     }
 
     #[test]

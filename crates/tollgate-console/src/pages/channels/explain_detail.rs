@@ -95,14 +95,14 @@ fn say_part(t: Locale, part: &str) -> String {
     let words: Vec<&str> = part.split(' ').collect();
     match words.as_slice() {
         [on, kind, price, "above", "the", level, limit, "USD", ..] => {
-            let on = if *on == "cost" { t.say("groups.on_cost") } else { t.say("groups.on_sale") };
-            let level = match level.trim_end_matches("'s") {
-                "group" => t.say("log.group"),
-                "key" => t.say("log.key"),
-                _ => t.say("explain.request"),
+            let text = if *on == "cost" { t.say("explain.cost_above") } else { t.say("explain.sale_above") };
+            let of = match level.trim_end_matches("'s") {
+                "group" => t.say("pricing.limit_of_group"),
+                "key" => t.say("pricing.limit_of_key"),
+                _ => t.say("pricing.limit_of_request"),
             };
-            let values = [("on", on), ("kind", price_text::label(t, kind)), ("price", *price), ("level", level), ("limit", *limit)];
-            t.say_with("explain.above", &values)
+            let (price, limit) = (format::usd(price), format::usd(limit));
+            fill(text, &[("kind", price_text::label(t, kind)), ("price", &price), ("limit_of", of), ("limit", &limit)])
         }
         [kind, "sells", "for", sale, "and", "costs", cost, ..] => {
             t.say_with("explain.sells", &[("kind", price_text::label(t, kind)), ("sale", sale), ("cost", cost)])
@@ -159,6 +159,10 @@ mod tests {
                 assert!(said.contains(figure), "{figure} is not in {said}");
             }
         }
+        let above = say(Locale::EN, "price_above_limit", "sale output 9.50 above the group's 6.00 USD per 1M tokens");
+        assert_eq!(above.as_deref(), Some("Output costs callers $9.50 per 1M tokens; the limit of the group is $6.00"));
+        let below = say(Locale::ZH_CN, "below_cost", "output sells for 0.40 and costs 10.00 USD per 1M tokens").unwrap();
+        assert!(!below.contains("sells") && below.contains("10.00"), "{below}");
         assert_eq!(say(Locale::ZH_CN, "capability", "top_k, seed").as_deref(), Some("top_k, seed"));
         assert_eq!(say(Locale::EN, "private_network", "the base URL is private"), None);
         assert!(say(Locale::EN, "cooling", "timeout until 2026-11-21T00:00:00Z").unwrap().contains("21 Nov 2026, 00:00 UTC"));

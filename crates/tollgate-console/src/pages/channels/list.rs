@@ -211,7 +211,7 @@ pub(super) fn row(request: &PageRequest, state: &ChannelState, sources: &Sources
         mark: state.mark(t),
         detail: state.detail(t),
         until: state.until(t),
-        strip: uptime.map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+        strip: uptime.map(|uptime| Strip::of_hour(t, uptime, attempts.map_or(0, |it| it.attempts))),
         errors: attempts.map_or_else(|| "–".to_owned(), AttemptFigures::share),
         errors_title: attempts.map_or_else(String::new, |attempts| attempts.title(t)),
         errors_link: attempts.and_then(|attempts| attempts.log(request, &sources.last_hour, &state.name, &[])),

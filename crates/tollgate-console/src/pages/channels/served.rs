@@ -17,6 +17,7 @@ use crate::{
         locale::Locale,
         operations,
         preferences::Toast,
+        price_text,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get},
         set_up::{self, SetUpStep},
@@ -79,16 +80,34 @@ impl ServedRow {
 /// The provider's list of models.
 #[derive(Debug)]
 struct Listed {
-    models: Vec<UpstreamModel>,
+    models: Vec<ListedModel>,
     count: String,
     is_cut: bool,
     search: String,
+}
+
+#[derive(Debug)]
+struct ListedModel {
+    id: String,
+    served: bool,
+    /// The list price of input and output.
+    price: String,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct UpstreamModel {
     pub(super) id: String,
     pub(super) served: bool,
+    list_price: Value,
+}
+
+impl ListedModel {
+    fn of(t: Locale, model: UpstreamModel) -> Self {
+        let lines = price_text::main_lines(t, &model.list_price).into_iter().map(|line| format!("{} {}", line.label, line.amount));
+        let price = lines.collect::<Vec<_>>().join(" · ");
+        let price = if price.is_empty() { t.say("price.none").to_owned() } else { price.trim_end().to_owned() };
+        Self { id: model.id, served: model.served, price }
+    }
 }
 
 /// Whether the page is a step of the set-up.
@@ -146,6 +165,7 @@ pub(in crate::pages) async fn fetch(request: Arc<PageRequest>) -> Result<PageRep
             let is_cut = models.len() > MAX_LISTED;
             models.truncate(MAX_LISTED);
             let count = request.t().say_with("channels.listed", &[("count", &all)]);
+            let models = models.into_iter().map(|model| ListedModel::of(request.t(), model)).collect();
             let listed = Listed { models, count, is_cut, search: request.form.value("q").to_owned() };
             page(&request, &FormState::default(), Some(listed)).await
         }

@@ -190,6 +190,11 @@ pub(super) fn causes(t: Locale) -> Vec<CauseRow> {
     rows.map(|(word, meaning, waits)| CauseRow { word, meaning, waits }).into()
 }
 
+/// What a cause means.
+pub(crate) fn cause(t: Locale, word: &str) -> Option<&'static str> {
+    causes(t).into_iter().find(|row| row.word == word).map(|row| row.meaning)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

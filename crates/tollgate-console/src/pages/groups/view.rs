@@ -99,10 +99,26 @@ pub(super) struct GroupRow {
     /// Number of names and patterns with another multiplier.
     pub(super) exceptions: Option<String>,
     pub(super) price_limit: Vec<String>,
+    /// The first limits and budgets.
     pub(super) limits: Vec<String>,
+    /// The others, and how many they are.
+    pub(super) more_limits: Option<(String, Vec<String>)>,
     pub(super) spent: String,
     pub(super) spent_exact: String,
     pub(super) requests: String,
+}
+
+/// Limits that a row of the list shows at once. If there is one more, it takes no more space than its number.
+const SHOWN_LIMITS: usize = 2;
+
+/// The first limits, and the others with their number.
+fn split_limits(t: Locale, mut limits: Vec<String>) -> (Vec<String>, Option<(String, Vec<String>)>) {
+    if limits.len() <= SHOWN_LIMITS + 1 {
+        return (limits, None);
+    }
+    let more = limits.split_off(SHOWN_LIMITS);
+    let label = t.say_with("groups.more_limits", &[("count", &more.len().to_string())]);
+    (limits, Some((label, more)))
 }
 
 /// Limits and budgets, one on a line; empty without any.
@@ -140,6 +156,7 @@ impl GroupRow {
         let sale = spent.map_or("0", |spent| spent.sale.as_str());
         let count = |names: &[String]| format::integer(u64::try_from(names.len()).unwrap_or(u64::MAX));
         let has_all_models = group.models.iter().all(|pattern| pattern == "*");
+        let (limits, more_limits) = split_limits(t, limits(t, group));
         Self {
             is_default,
             id: group.id.clone(),
@@ -160,7 +177,8 @@ impl GroupRow {
             multiplier: group.sale_multiplier.clone(),
             exceptions: exceptions(t, group),
             price_limit: group.price_limit.as_ref().map(|limit| price_limit_lines(t, limit)).unwrap_or_default(),
-            limits: limits(t, group),
+            limits,
+            more_limits,
             spent: money::short(t, sale).text,
             spent_exact: format::usd(sale),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
@@ -272,6 +290,15 @@ impl EffectRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn further_limits_of_a_group_are_folded() {
+        let split = |count: usize| split_limits(Locale::EN, (0..count).map(|limit| limit.to_string()).collect());
+        assert_eq!((split(0), split(3).0.len(), split(3).1), ((Vec::new(), None), 3, None));
+        let (shown, more) = split(10);
+        let (label, more) = more.unwrap();
+        assert_eq!((shown.len(), label.as_str(), more.len(), more[0].as_str()), (2, "8 more", 8, "2"));
+    }
 
     #[test]
     fn price_limits_are_described_in_words() {

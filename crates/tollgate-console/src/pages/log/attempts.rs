@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 
-use super::record::{RecordObject, TokenCounts};
+use super::record::{RecordObject, TokenCounts, TraceObject};
 use crate::pages::{
+    channels::explain_detail,
     failure_text, format,
-    locale::Locale,
+    locale::{Locale, fill},
     mark::Mark,
     money::{self, Amount},
     protocols, reasons,
@@ -68,6 +69,8 @@ pub(super) struct AttemptRow {
     pub(super) error: Option<String>,
     /// The upstream's error message.
     pub(super) message: Option<String>,
+    /// What followed on an attempt that did not answer.
+    pub(super) after: Option<String>,
     pub(super) upstream_request_id: Option<String>,
 }
 
@@ -129,6 +132,7 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
                 .error
                 .as_deref()
                 .map(|id| reasons::name(t, id).map_or_else(|| id.to_owned(), |name| format!("{name} · {id}"))),
+            after: after(t, record, index),
             message: attempt.message.as_deref().map(|message| failure_text::say(t, message)),
             upstream_request_id: attempt.upstream_request_id.clone(),
         }
@@ -171,15 +175,56 @@ fn attempt_facts(t: Locale, record: &RecordObject, attempt: &AttemptObject) -> V
     known.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
 }
 
+/// What followed on an attempt that did not answer, and until when its account cools; `None` of one that answered, that was
+/// cancelled, or beside which another one ran.
+fn after(t: Locale, record: &RecordObject, index: usize) -> Option<String> {
+    let attempt = &record.attempts[index];
+    let next = record.attempts.get(index + 1);
+    if matches!(attempt.result.as_str(), "answered" | "cancelled") || attempt.beside || next.is_some_and(|next| next.beside) {
+        return None;
+    }
+    let is_same = |next: &AttemptObject| next.channel == attempt.channel && next.account == attempt.account;
+    let text = match next {
+        None => t.say("record.then_none"),
+        Some(next) if is_same(next) => t.say("record.then_same"),
+        Some(_) => t.say("record.then_next"),
+    };
+    let time = format::micros(t, attempt.duration_us);
+    let said = fill(text, &[("result", &result(t, attempt).word), ("time", &time)]);
+    let cooling = record.trace.iter().rev().find_map(|entry: &TraceObject| entry.cooling(attempt));
+    let Some(why) = cooling.and_then(|detail| explain_detail::say(t, "cooling", detail)) else { return Some(said) };
+    Some(format!("{said}{}{}", t.choose(" ", ""), t.say_with("record.cools", &[("why", &why)])))
+}
+
+/// The attempt in the list of candidates.
+pub(super) fn tried(t: Locale, attempt: &AttemptObject) -> Mark {
+    let mark = result(t, attempt);
+    let is_refusal = matches!(attempt.result.as_str(), "refused" | "failed");
+    let word = match attempt.status.filter(|_| is_refusal) {
+        Some(status) => status.to_string(),
+        None => result_word(t, attempt).to_owned(),
+    };
+    Mark { word: t.say_with("record.tried", &[("result", &word)]), ..mark }
+}
+
+fn result_word(t: Locale, attempt: &AttemptObject) -> &'static str {
+    match attempt.result.as_str() {
+        "answered" => t.say("record.answered"),
+        "cancelled" => t.say("record.cancelled"),
+        "refused" => t.say("record.refused"),
+        "not_sent" => t.say("record.not_sent"),
+        "broke" => t.say("record.broke"),
+        _ => t.say("record.failed"),
+    }
+}
+
 fn result(t: Locale, attempt: &AttemptObject) -> Mark {
     let status = attempt.status.map_or_else(String::new, |status| format!("{status} "));
-    let (tone, icon, word) = match attempt.result.as_str() {
-        "answered" => ("ok", "okc", t.say("record.answered")),
-        "cancelled" => ("off", "left", t.say("record.cancelled")),
-        "refused" => ("warn", "out", t.say("record.refused")),
-        "not_sent" => ("bad", "badc", t.say("record.not_sent")),
-        "broke" => ("bad", "badc", t.say("record.broke")),
-        _ => ("bad", "badc", t.say("record.failed")),
+    let (tone, icon) = match attempt.result.as_str() {
+        "answered" => ("ok", "okc"),
+        "cancelled" => ("off", "left"),
+        "refused" => ("warn", "out"),
+        _ => ("bad", "badc"),
     };
-    Mark::new(tone, icon, format!("{status}{word}"))
+    Mark::new(tone, icon, format!("{status}{}", result_word(t, attempt)))
 }

@@ -8,7 +8,7 @@ use super::{
     view::{outcome_mark, speed},
 };
 use crate::pages::{
-    channels::{explain, explain_detail},
+    channels::{explain, explain_detail, state},
     docs,
     format::{self, TimeText},
     locale::Locale,
@@ -50,7 +50,7 @@ pub(super) struct RecordObject {
     request_bytes: u64,
     tags: std::collections::BTreeMap<String, String>,
     dropped: Vec<String>,
-    trace: Vec<TraceObject>,
+    pub(super) trace: Vec<TraceObject>,
     pub(super) attempts: Vec<AttemptObject>,
     pricing: Option<PricingObject>,
     /// Whether body and answer can be read, if a single record was requested.
@@ -101,7 +101,7 @@ impl TokenCounts {
 }
 
 #[derive(Debug, Deserialize)]
-struct TraceObject {
+pub(super) struct TraceObject {
     channel: String,
     account: Option<String>,
     code: String,
@@ -111,6 +111,15 @@ struct TraceObject {
 impl TraceObject {
     fn is_planned(&self) -> bool {
         matches!(self.code.as_str(), "planned" | "spare")
+    }
+
+    fn is_of(&self, attempt: &AttemptObject) -> bool {
+        self.channel == attempt.channel && self.account.as_deref() == Some(attempt.account.as_str())
+    }
+
+    /// Why and until when the account of an attempt cooled down when the next account was chosen.
+    pub(super) fn cooling(&self, attempt: &AttemptObject) -> Option<&str> {
+        self.detail.as_deref().filter(|_| self.code == "cooling" && self.is_of(attempt))
     }
 }
 
@@ -158,6 +167,8 @@ pub(super) struct RecordDetail {
     pub(super) facts: Vec<(&'static str, String)>,
     /// The error message that the caller received.
     pub(super) problem: Option<String>,
+    /// The id of that error.
+    pub(super) code: Option<String>,
     /// The error that `/docs` explains.
     pub(super) explained: Option<String>,
     pub(super) attempts: Vec<AttemptRow>,
@@ -167,6 +178,8 @@ pub(super) struct RecordDetail {
     pub(super) price: Option<PriceTable>,
     pub(super) costs: Vec<AttemptCost>,
     pub(super) trace: Vec<TraceRow>,
+    /// The path of the question why a channel of the trace is not chosen for this model and key.
+    pub(super) why: Option<String>,
     pub(super) catalog: String,
     pub(super) has_contents: bool,
     /// Whether the reader sees what the upstream was sent, or why not.
@@ -211,9 +224,8 @@ pub(super) struct PriceLine {
 pub(super) struct TraceRow {
     pub(super) channel: String,
     pub(super) account: String,
-    pub(super) word: String,
+    pub(super) mark: Mark,
     pub(super) detail: String,
-    pub(super) is_planned: bool,
 }
 
 impl RecordDetail {
@@ -228,7 +240,8 @@ impl RecordDetail {
             key: record.key.clone(),
             key_name: record.key_name.clone(),
             facts: facts(t, record, is_operator),
-            problem: problem(t, record),
+            problem: record.detail.clone().or_else(|| record.reason.clone()),
+            code: record.reason.clone().filter(|_| record.detail.is_some()),
             explained: record.reason.clone().filter(|id| docs::is_explained(id)),
             attempts: attempts::rows(t, record),
             half: format::micros(t, record.duration_us / 2),
@@ -239,7 +252,8 @@ impl RecordDetail {
                 .and_then(|pricing| pricing.sale.as_ref())
                 .map(|lines| price(t, lines, (t.say("record.multiplier"), t.say("record.charged")))),
             costs: costs(t, record),
-            trace: trace(t, &record.trace),
+            trace: trace(t, record),
+            why: why(record),
             has_contents: record.contents,
             has_translation: is_operator && may_read && !record.attempts.is_empty(),
             catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),
@@ -315,14 +329,6 @@ pub(super) fn finish_label(t: Locale, word: &str) -> &'static str {
     }
 }
 
-fn problem(t: Locale, record: &RecordObject) -> Option<String> {
-    match (&record.reason, &record.detail) {
-        (Some(reason), Some(detail)) => Some(t.say_with("record.reason", &[("code", reason), ("text", detail)])),
-        (Some(text), None) | (None, Some(text)) => Some(text.clone()),
-        (None, None) => None,
-    }
-}
-
 /// The costs of the attempts that cost something, line by line.
 fn costs(t: Locale, record: &RecordObject) -> Vec<AttemptCost> {
     let lines = |index: usize| record.pricing.as_ref()?.cost.get(index)?.lines.as_ref();
@@ -361,22 +367,36 @@ fn price(t: Locale, lines: &LinesObject, (multiplier_label, amount_label): (&'st
     }
 }
 
-/// The candidates: those that were planned in their order, the first of which was tried first, and why others were not.
-fn trace(t: Locale, entries: &[TraceObject]) -> Vec<TraceRow> {
-    let first = entries.iter().position(TraceObject::is_planned);
-    let row = |(index, entry): (usize, &TraceObject)| TraceRow {
-        channel: entry.channel.clone(),
-        account: entry.account.clone().unwrap_or_default(),
-        word: match entry.code.as_str() {
-            _ if Some(index) == first => t.say("explain.first").to_owned(),
-            "planned" => t.say("explain.next").to_owned(),
-            "spare" => t.say("explain.spare").to_owned(),
-            code => explain::word(t, code),
-        },
-        detail: entry.detail.as_ref().and_then(|detail| explain_detail::say(t, &entry.code, detail)).unwrap_or_default(),
-        is_planned: entry.is_planned(),
+/// The candidates: those that were planned in their order, with what became of them, and why others were not.
+fn trace(t: Locale, record: &RecordObject) -> Vec<TraceRow> {
+    // An account can be tried more than once: each of its attempts belongs to one entry.
+    let mut untold: Vec<&AttemptObject> = record.attempts.iter().collect();
+    let row = |entry: &TraceObject| {
+        let attempt = untold.iter().position(|attempt| entry.is_planned() && entry.is_of(attempt)).map(|at| untold.remove(at));
+        TraceRow {
+            channel: entry.channel.clone(),
+            account: entry.account.clone().unwrap_or_default(),
+            mark: match attempt {
+                Some(attempt) => attempts::tried(t, attempt),
+                None if !entry.is_planned() => Mark::new("off", "out", explain::word(t, &entry.code)),
+                None if record.outcome == "completed" => Mark::new("off", "minus", t.say("record.not_needed")),
+                None => Mark::new("off", "minus", t.say("record.not_tried")),
+            },
+            detail: entry.detail.as_ref().and_then(|detail| explain_detail::say(t, &entry.code, detail)).unwrap_or_default(),
+        }
     };
-    entries.iter().enumerate().map(row).collect()
+    record.trace.iter().map(row).collect()
+}
+
+/// The path of the question, on the page of a channel that was excluded, else of the first one.
+fn why(record: &RecordObject) -> Option<String> {
+    let named = || record.trace.iter().filter(|entry| !entry.channel.is_empty());
+    let entry = named().find(|entry| !entry.is_planned()).or_else(|| named().next())?;
+    let protocol = if record.protocol_in == "openai" { "" } else { record.protocol_in.as_str() };
+    let query = url::form_urlencoded::Serializer::new(String::new())
+        .extend_pairs([("model", record.model.as_deref()?), ("caller", record.key.as_str()), ("protocol", protocol)])
+        .finish();
+    Some(format!("{}?{query}#explain", state::path(&entry.channel)))
 }
 
 #[cfg(test)]
@@ -386,12 +406,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_planned_candidate_is_labelled_first() {
-        let entry = |code: &str| TraceObject { channel: "c".to_owned(), account: None, code: code.to_owned(), detail: None };
-        let rows = trace(Locale::EN, &["cooling", "planned", "planned", "spare"].map(entry));
-        let words: Vec<_> = rows.iter().map(|row| (row.word.as_str(), row.is_planned)).collect();
-        assert_eq!(words[1..], [("First", true), ("Next", true), ("Spare", true)]);
-        assert!(!words[0].1);
+    fn selection_tells_what_became_of_each_candidate() {
+        let tokens = json!({"input": 0, "output": 0, "cache_read": 0, "cache_write": 0, "thinking": 0, "image": 0, "audio": 0,
+            "source": "provider"});
+        let attempt = |account: &str, status: Option<u16>, result: &str, ms: u64| {
+            json!({"channel": "c", "account": account, "protocol": "openai", "upstream_model": "m", "at": "2026-11-23T10:00:00Z",
+                "status": status, "result": result, "error": null, "tokens": tokens, "cost": null, "sent_us": null,
+                "first_byte_us": null, "duration_us": ms * 1_000, "upstream_request_id": null, "beside": false, "message": null})
+        };
+        let entry = |account: &str, code: &str, detail: Option<&str>| json!({"channel": "c", "account": account, "code": code, "detail": detail});
+        let record = |outcome: &str, attempts: serde_json::Value| -> RecordObject {
+            serde_json::from_value(json!({
+                "id": "req_1", "at": "2026-11-23T10:00:00Z", "outcome": outcome, "reason": null, "detail": null, "status": 200,
+                "key": "key_1", "key_name": "ci", "member": "mbr_1", "member_name": null, "group": null, "protocol_in": "openai",
+                "protocol_out": "openai", "method": "chat", "model": "m", "stream": false, "tokens": tokens, "sale": null,
+                "cost": null, "price_version": 4, "ttft_us": null, "duration_us": 400_000, "overhead_us": 10, "address": null,
+                "client_request_id": null, "client": null, "request_bytes": 0, "tags": {}, "dropped": [], "pricing": null,
+                "trace": [entry("a", "planned", None), entry("b", "planned", None), entry("d", "planned", None),
+                    entry("a", "cooling", Some("rate_limited until 2026-11-23T10:01:00Z"))],
+                "attempts": attempts,
+            }))
+            .unwrap()
+        };
+        let words = |record: &RecordObject| -> Vec<(&'static str, String)> {
+            trace(Locale::EN, record).into_iter().map(|row| (row.mark.tone, row.mark.word)).collect()
+        };
+        let row = |tone: &'static str, word: &str| (tone, word.to_owned());
+        let answered =
+            record("completed", json!([attempt("a", Some(429), "refused", 153), attempt("b", Some(200), "answered", 200)]));
+        let expected = [row("warn", "tried: 429"), row("ok", "tried: answered"), row("off", "not needed"), row("off", "Cooling")];
+        assert_eq!(words(&answered), expected);
+        let after: Vec<_> = attempts::rows(Locale::EN, &answered).into_iter().map(|row| row.after).collect();
+        let cooling = "429 refused after 153 ms, then the next account. The account cools: 429 from the provider · until \
+                       23 Nov 2026, 10:01 UTC.";
+        assert_eq!(after, [Some(cooling.to_owned()), None]);
+        let failed = record("refused", json!([attempt("a", None, "not_sent", 2), attempt("a", Some(500), "failed", 3)]));
+        let expected = [row("bad", "tried: not sent"), row("off", "not tried"), row("off", "not tried"), row("off", "Cooling")];
+        assert_eq!(words(&failed), expected);
+        let after: Vec<_> = attempts::rows(Locale::EN, &failed).into_iter().filter_map(|row| row.after).collect();
+        assert!(after[0].starts_with("not sent after 2.00 ms, then the same account again."), "{after:?}");
+        assert!(after[1].starts_with("500 failed after 3.00 ms, then no other account was tried."), "{after:?}");
+        let link = why(&answered).unwrap();
+        assert_eq!(link, "/channels/c?model=m&caller=key_1&protocol=#explain");
     }
 
     #[test]

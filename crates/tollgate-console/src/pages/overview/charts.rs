@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use tollgate_store::SummaryBy;
+
 use super::sums::{self, Figures, SumRow, SumsOverTime, step};
 use crate::{
     api::usage::histogram::Axis,
@@ -13,6 +15,7 @@ use crate::{
         locale::Locale,
         money::Amount,
         period::{Period, beginnings, row_time},
+        reasons,
         request::PageRequest,
     },
     time::rfc3339,
@@ -136,6 +139,64 @@ pub(in crate::pages) async fn cost(
     Ok(chart_of(request, &axis, (request.t().say("channels.cost_chart"), &spending), parts, series))
 }
 
+/// Failed attempts on a channel over time, by the name of their error.
+pub(in crate::pages) async fn errors(request: &PageRequest, period: &Period, channel: &str) -> Result<Chart, ApiError> {
+    let t = request.t();
+    // Attempts are summed by hours and days.
+    let axis = Some(period.axis()).filter(|axis| axis.grouping() != SummaryBy::FiveMinutes);
+    let of_hours = || Axis::of_width(period.since.0, period.until.0, "hour");
+    let axis = axis.or_else(of_hours).unwrap_or_else(|| period.axis());
+    let by = if axis.grouping() == SummaryBy::Day { "day,error" } else { "hour,error" };
+    let rows = sums::attempts(request, period, &[("by", by), ("channel", channel)]).await?;
+    let parts = error_parts(t, &axis, &rows);
+    let total = |bars: &[u64]| Unit::Count.show(t, bars.iter().fold(0_u64, |sum, bar| sum.saturating_add(*bar)));
+    let kinds = parts.iter().zip(CLASSES.into_iter().chain([REST])).map(|(part, class)| BarSeries {
+        class,
+        label: part.name.clone(),
+        total: total(&part.bars),
+        filter: None,
+    });
+    let bars = beginnings(&axis).enumerate().map(|(bar, at)| BarFigures {
+        at: rfc3339(at),
+        figures: parts.iter().map(|part| part.bars[bar]).collect(),
+        link: request.url(&sums::failed_at(&Period::fixed(at.0, at.0 + axis.width), channel, &[])),
+    });
+    Ok(Chart::of(t, t.say("channels.errors_chart"), kinds.collect(), bars.collect()))
+}
+
+/// Failed attempts by the name of their error, the most frequent first; the last part is the rest, if there are more names than colours.
+fn error_parts(t: Locale, axis: &Axis, rows: &[sums::AttemptSum]) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for row in rows.iter().filter(|row| row.attempts.failed > 0) {
+        let Some(at) = row_time(&row.of) else { continue };
+        let name = reasons::name(t, &row.and).unwrap_or_else(|| t.say("record.failed"));
+        let bars = folded(axis, std::iter::once((at.0, row.attempts.failed)));
+        match parts.iter_mut().find(|part| part.name == name) {
+            Some(part) => add(&mut part.bars, &bars),
+            None => parts.push(Part { id: String::new(), name: name.to_owned(), bars }),
+        }
+    }
+    parts.sort_by_key(|part| {
+        (std::cmp::Reverse(part.bars.iter().fold(0_u64, |sum, bar| sum.saturating_add(*bar))), part.name.clone())
+    });
+    let others = parts.split_off(parts.len().min(CLASSES.len()));
+    if !others.is_empty() {
+        let name = t.say_with("overview.others", &[("count", &others.len().to_string())]);
+        let mut rest = Part { id: String::new(), name, bars: vec![0; beginnings(axis).count()] };
+        for part in &others {
+            add(&mut rest.bars, &part.bars);
+        }
+        parts.push(rest);
+    }
+    parts
+}
+
+fn add(bars: &mut [u64], more: &[u64]) {
+    for (bar, more) in bars.iter_mut().zip(more) {
+        *bar = bar.saturating_add(*more);
+    }
+}
+
 /// The largest parts of an amount over time, and the rest.
 fn chart_of(
     request: &PageRequest,
@@ -211,9 +272,7 @@ async fn all(request: &PageRequest, period: &Period, spending: &Spending<'_>, ax
         let name = row.and_name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| id.clone());
         let bars = beginnings(axis).count();
         let part = parts.entry(id.clone()).or_insert_with(|| Part { id, name, bars: vec![0; bars] });
-        for (bar, more) in part.bars.iter_mut().zip(folded(axis, std::iter::once((at.0, (spending.amount)(&row.figures))))) {
-            *bar = bar.saturating_add(more);
-        }
+        add(&mut part.bars, &folded(axis, std::iter::once((at.0, (spending.amount)(&row.figures)))));
     }
     let mut parts: Vec<Part> = parts.into_values().filter(|part| part.bars.iter().any(|bar| *bar > 0)).collect();
     parts.sort_by_key(|part| {
@@ -276,7 +335,24 @@ pub(in crate::pages) fn tokens(request: &PageRequest, period: &Period, series: &
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn failed_attempts_are_split_by_the_name_of_their_error() {
+        let hour = 3_600_000_000;
+        let axis = Axis { begin: 0, end: 2 * hour, width: hour };
+        let row = |of: &str, and: &str, failed: u64| -> sums::AttemptSum {
+            serde_json::from_value(json!({"of": of, "name": null, "and": and, "attempts": 9, "failed": failed})).unwrap()
+        };
+        let (first, second) = ("1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z");
+        let rows = [row(first, "E54", 2), row(second, "E55", 3), row(second, "E56", 1), row(first, "", 5), row(first, "E52", 0)];
+        let parts = error_parts(Locale::EN, &axis, &rows);
+        let parts: Vec<_> = parts.iter().map(|part| (part.name.as_str(), part.bars.as_slice())).collect();
+        let (upstream, limited) = (Locale::EN.say("reason.upstream_error"), Locale::EN.say("reason.upstream_rate"));
+        assert_eq!(parts, [("failed", &[5, 0][..]), (upstream, &[0, 4]), (limited, &[2, 0])]);
+    }
 
     #[test]
     fn histogram_steps_are_summed_into_bars() {

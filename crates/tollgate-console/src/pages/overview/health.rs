@@ -41,12 +41,15 @@ pub(super) async fn channels(request: &PageRequest, period: &Period) -> Result<V
     let t = request.t();
     let since = minutes_ago(request, 60);
     let pairs = [("since", since.as_str()), ("cells", "60"), ("limit", "200")];
-    let (states, uptimes, sums, attempts) = tokio::try_join!(
+    let hour = Period::last_hour(request.state.gateway.now());
+    let (states, uptimes, sums, attempts, of_hour) = tokio::try_join!(
         states(request),
         request.read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&pairs)),
         sums::rows(request, period, &[("by", "channel")]),
         sums::attempts(request, period, &[("by", "channel")]),
+        sums::attempts(request, &hour, &[("by", "channel")]),
     )?;
+    let sent = |name: &str| of_hour.iter().find(|row| row.name.as_deref() == Some(name)).map_or(0, |row| row.attempts.attempts);
     let attempts: HashMap<&str, AttemptFigures> =
         attempts.iter().map(|row| (row.name.as_deref().unwrap_or_default(), row.attempts)).collect();
     let sums: HashMap<&str, &sums::SumRow> = sums.iter().map(|row| (row.name.as_deref().unwrap_or_default(), row)).collect();
@@ -62,7 +65,7 @@ pub(super) async fn channels(request: &PageRequest, period: &Period) -> Result<V
             mark: state.mark(t),
             detail: state.detail(t),
             until: state.until(t),
-            strip: uptimes.get(state.name.as_str()).map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+            strip: uptimes.get(state.name.as_str()).map(|uptime| Strip::of_hour(t, uptime, sent(&state.name))),
             errors: attempts.map_or_else(|| "–".to_owned(), AttemptFigures::share),
             errors_title: attempts.map_or_else(String::new, |attempts| attempts.title(t)),
             errors_link: attempts.and_then(|attempts| attempts.log(request, period, &state.name, &[])),

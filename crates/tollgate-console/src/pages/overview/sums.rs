@@ -58,6 +58,8 @@ pub(in crate::pages) struct Times {
 pub(in crate::pages) struct AttemptSum {
     pub(in crate::pages) of: String,
     pub(in crate::pages) name: Option<String>,
+    /// Value of the second grouping.
+    pub(in crate::pages) and: String,
     #[serde(flatten)]
     pub(in crate::pages) attempts: AttemptFigures,
 }

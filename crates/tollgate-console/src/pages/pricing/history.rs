@@ -1,4 +1,4 @@
-//! The history of a model's sale price and of what its channels cost.
+//! The history of sale prices and of what channels cost: of one model, or of all.
 
 use std::sync::Arc;
 
@@ -25,8 +25,6 @@ use crate::{
 const PAGE: &str = "50";
 /// Names that are suggested.
 const SUGGESTED: &str = "1000";
-/// Names that are shown before one is chosen.
-const SHOWN: usize = 12;
 
 #[derive(Debug, Template)]
 #[template(path = "pricing_history.html")]
@@ -37,8 +35,6 @@ struct HistoryPage {
     model: String,
     query: String,
     models: Vec<String>,
-    /// The first of them, with the query that shows each.
-    first: Vec<(String, String)>,
     is_unknown: bool,
     rows: Vec<ChangeRow>,
     pager: Pager,
@@ -49,6 +45,7 @@ struct ChangeObject {
     at: String,
     origin: String,
     actor: String,
+    model: String,
     channel: Option<String>,
     source: Option<String>,
     before: Value,
@@ -61,6 +58,9 @@ struct ChangeRow {
     actor: String,
     author: String,
     origin: String,
+    model: String,
+    /// The query that shows the changes of this model.
+    query: String,
     channel: Option<String>,
     source: String,
     before: String,
@@ -79,13 +79,16 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let model = request.query.filled("model").unwrap_or_default().to_owned();
     let models = model_names(&request).await?;
     let is_known = models.contains(&model) || models.len() >= 1_000;
-    let mut found = ApiPage::empty();
-    if !model.is_empty() && is_known {
-        let mut filter = vec![("limit", PAGE)];
-        filter.extend(request.query.filled("after").map(|after| ("after", after)));
+    let mut filter = vec![("limit", PAGE)];
+    filter.extend(request.query.filled("after").map(|after| ("after", after)));
+    let found: ApiPage<ChangeObject> = if model.is_empty() {
+        request.read(operations::LIST_ALL_PRICE_CHANGES, get(&filter)).await?
+    } else if is_known {
         let call = ApiCall { path: path_of(&[("model", &model)]), ..get(&filter) };
-        found = request.read::<ApiPage<ChangeObject>>(operations::LIST_PRICE_CHANGES, call).await?;
-    }
+        request.read(operations::LIST_PRICE_CHANGES, call).await?
+    } else {
+        ApiPage::empty()
+    };
     let schedule = |schedule: &Value| match schedule.as_array() {
         Some(entries) => entries.iter().map(|entry| entry_text(t, entry)).collect::<Vec<_>>().join("; "),
         None => entry_text(t, schedule),
@@ -98,6 +101,8 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
             actor: audit_action::shown_author(t, &change.actor).to_owned(),
             author: change.actor.clone(),
             origin: audit_action::origin(t, &change.origin).to_owned(),
+            model: change.model.clone(),
+            query: model_query(&change.model),
             channel: change.channel.clone(),
             source: change.source.clone().unwrap_or_else(|| t.say("pricing.by_hand").to_owned()),
             before: schedule(&change.before),
@@ -113,7 +118,6 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         is_unknown: !model.is_empty() && !is_known,
         query: model_query(&model),
         pager: request.pager("/pricing/history", count, found.next.as_deref()),
-        first: models.iter().take(SHOWN).map(|name| (name.clone(), model_query(name))).collect(),
         model,
         models,
         rows,

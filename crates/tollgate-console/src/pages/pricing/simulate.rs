@@ -11,7 +11,9 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        channels::{explain, explain_detail},
         control::{self, Control, FaultPlace, Tab},
+        docs,
         form::{FormData, FormState},
         format,
         layout::Layout,
@@ -90,7 +92,9 @@ struct AccountRow {
 #[derive(Debug)]
 struct ExcludedRow {
     name: String,
-    code: String,
+    /// Why, in words.
+    word: String,
+    /// The figures, or how to remove the cause.
     detail: String,
     by_price: bool,
     limit_of: Option<&'static str>,
@@ -313,12 +317,17 @@ impl Found {
             is_negative: it.margin.as_deref().is_some_and(|margin| margin.starts_with('-')),
             margin: it.margin.as_deref().map(format::usd),
             share: it.margin_share.as_deref().map(percent),
-            below_cost: it.below_cost,
+            below_cost: it.below_cost.as_deref().and_then(|detail| explain_detail::say(t, "below_cost", detail)),
         };
         let excluded = |it: ExcludedObject| ExcludedRow {
             name: it.account.map_or_else(|| it.channel.clone(), |account| format!("{} / {account}", it.channel)),
-            code: it.code,
-            detail: it.detail.unwrap_or_default(),
+            word: explain::word(t, &it.code),
+            detail: it
+                .detail
+                .as_deref()
+                .and_then(|detail| explain_detail::say(t, &it.code, detail))
+                .or_else(|| explain::remedy(t, &it.code, false).map(str::to_owned))
+                .unwrap_or_default(),
             by_price: it.by_price,
             limit_of: it.limit_of.as_deref().map(|level| match level {
                 "group" => t.say("pricing.limit_of_group"),
@@ -329,7 +338,7 @@ impl Found {
         Self {
             group: answer.group,
             sale: answer.sale.as_ref().map(|sale| Lines::of(t, sale)),
-            refused: answer.refused,
+            refused: answer.refused.map(|cause| docs::cause(t, &cause).map_or_else(|| cause.clone(), str::to_owned)),
             accounts: answer.accounts.into_iter().map(account).collect(),
             excluded: answer.excluded.into_iter().map(excluded).collect(),
         }
@@ -341,6 +350,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn chinese_page_has_no_codes_and_no_english() {
+        let answer: SimulationAnswer = serde_json::from_value(json!({
+            "group": "default", "sale": null, "refused": "price_limit", "accounts": [],
+            "excluded": [
+                {"channel": "c", "account": "a", "code": "price_above_limit", "by_price": true, "limit_of": "group",
+                    "detail": "sale output 9.50 above the group's 6.00 USD per 1M tokens"},
+                {"channel": "c", "account": null, "code": "unpriced", "by_price": true, "limit_of": null,
+                    "detail": "the sale price is missing"},
+            ],
+        }))
+        .unwrap();
+        let found = Found::of(Locale::ZH_CN, answer);
+        let texts = found.refused.iter().chain(found.excluded.iter().flat_map(|row| [&row.word, &row.detail]));
+        for text in texts {
+            let is_english = text.split(|c: char| !c.is_ascii_alphabetic()).any(|word| word.len() > 3 && word != "token");
+            assert!(!is_english && !text.is_empty(), "{text}");
+        }
+    }
 
     #[test]
     fn key_takes_precedence_over_the_group() {

@@ -118,8 +118,7 @@ async fn each_transition_is_one_row_with_its_cause() {
     let refused = HealthReason::Resting(RestingReason::Refused);
     assert_eq!(rig.rows(true).await, [("cooling", RATE_LIMITED, "request", true), ("resting", refused, "probe", false)]);
     assert!(matches!(rig.standing(1), AccountStanding::Usable { since: Some(_) }));
-    let nodes = rig.store.health_history.nodes().await.unwrap();
-    assert_eq!(nodes.len(), 1);
+    assert_eq!(rig.store.health_history.node_runs().await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,17 +52,18 @@ fn text(item: &Value, member: &str) -> String {
 
 fn uptime_row(account: &Value) -> Vec<String> {
     let cells = account["cells"].as_array().into_iter().flatten();
-    let strip: String = cells.map(|cell| mark(cell["usable"].as_f64().unwrap_or_default())).collect();
-    let usable = format!("{:.1} %", account["usable"].as_f64().unwrap_or_default() * 100.0);
+    let strip: String = cells.map(|cell| mark(cell["usable"].as_f64())).collect();
+    let usable = account["usable"].as_f64().map_or_else(|| "–".to_owned(), |usable| format!("{:.1} %", usable * 100.0));
     vec![text(account, "account"), usable, format!("[{strip}]")]
 }
 
-/// One character of a strip: usable all the time, a part of the time, or not at all.
-fn mark(usable: f64) -> char {
+/// One character of a strip: usable all the time, a part of the time, not at all, or unknown.
+fn mark(usable: Option<f64>) -> char {
     match usable {
-        usable if usable >= 1.0 => '=',
-        usable if usable > 0.0 => '-',
-        _ => ' ',
+        None => '.',
+        Some(usable) if usable >= 1.0 => '=',
+        Some(usable) if usable > 0.0 => '-',
+        Some(_) => ' ',
     }
 }
 
@@ -90,6 +91,8 @@ mod tests {
     fn health_rows_show_times_and_reasons() {
         let account = json!({"account": "a", "usable": 0.987, "cells": [{"usable": 1.0}, {"usable": 0.5}, {"usable": 0.0}]});
         assert_eq!(uptime_row(&account), ["a", "98.7 %", "[=- ]"]);
+        let unknown = json!({"account": "a", "usable": null, "cells": [{"usable": null}, {"usable": null}]});
+        assert_eq!(uptime_row(&unknown), ["a", "–", "[..]"]);
         let transition = json!({
             "since": "2026-11-21T00:00:00Z", "ended_at": null, "account": null, "state": "unavailable", "reason": "budget_spent",
             "until": "2026-11-22T00:00:00Z", "cause": "operator", "node": "n1",

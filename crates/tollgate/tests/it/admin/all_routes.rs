@@ -26,6 +26,7 @@ fn around(admin: &Admin) {
     for path in [
         "prices?group=g",
         "prices/m/history",
+        "price-changes?limit=2",
         "prices/unpriced",
         "settings",
         "budgets?subject=channel",

@@ -77,6 +77,8 @@ fn import_writes_new_prices_and_keeps_those_set_by_hand() {
     let (_, said) = run(&admin, &["price", "import", &csv, "--overwrite", "gpt-fast", "--yes"]);
     assert!(said.contains("imported 1 price from our contract"), "{said}");
     let history = admin.get("/admin/v1/prices/gpt-fast/history");
+    let of_all = admin.get("/admin/v1/price-changes?channel=main");
+    assert!(of_all["items"].as_array().unwrap().iter().any(|change| change["model"] == "gpt-fast"), "{of_all}");
     let rows: Vec<Value> = history["items"]
         .as_array()
         .unwrap()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tollgate_testkit::wait_for;
 
-use super::{attacks::signed_in, location};
+use super::{attacks::signed_in, form, location};
 use crate::{admin::Admin, identity::make_member, support};
 
 const FORM: [(&str, &str); 8] = [
@@ -101,7 +101,8 @@ fn group_is_created_changed_and_removed() {
     assert_eq!(path, format!("/groups/{}", group["id"].as_str().unwrap()));
     assert_eq!((&group["sale_multiplier"], &group["rpm"], &group["budget"]["amount"]), (&json!("0.5"), &json!(60), &json!("5.00")));
     assert_eq!(group["model_multipliers"], json!({"echo": "2", "gpt-*": "0.9"}));
-    assert!(op.page(&admin.gateway, &path).contains("echo: 2\ngpt-*: 0.9</textarea>"));
+    let page = op.page(&admin.gateway, &path);
+    assert!(page.contains("echo: 2\ngpt-*: 0.9</textarea>") && page.contains("1 model would be offered."), "{page}");
     let list = op.page(&admin.gateway, "/groups");
     assert!(list.contains("2 exceptions"), "{list}");
     assert!(list.contains(&path) && list.contains("× 0.5") && list.contains("60 requests a minute"), "{list}");
@@ -122,6 +123,18 @@ fn group_is_created_changed_and_removed() {
     assert!(none.contains("0 models would be offered."), "{none}");
     let all = op.post(&admin.gateway, &format!("{path}/offers"), &with(&[("models", "")])).text();
     assert!(all.contains("1 model would be offered."), "no pattern offers all: {all}");
+
+    let token = op.csrf_token(&admin.gateway).unwrap();
+    let part = |factor: &str| {
+        let fields = with(&[("models", ""), ("sale_multiplier", factor), ("csrf", token.as_str())]);
+        let request = form(&format!("{path}/offers"), &fields).header("origin", &format!("http://{}", admin.gateway.address()));
+        let answer = admin.gateway.send(&op.with_cookies(request.header("hx-request", "true")));
+        (answer.status, answer.text())
+    };
+    let (status, live) = part("0.5");
+    assert!(status == 200 && live.contains("1 model would be offered.") && !live.contains("<form"), "{live}");
+    let (status, faulty) = part("cheap");
+    assert!(status == 200 && faulty.contains("A field has a value that cannot be used"), "{faulty}");
 
     let wrong = op.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "no")]);
     assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());

@@ -110,9 +110,10 @@ fn channel_is_created_changed_and_removed() {
     assert!(boss.page(&admin.gateway, "/channels/main/models").contains("It serves no model yet."));
 
     // A list of models, of which one is chosen, with a name of its own for another.
-    upstream.enqueue(ScriptedResponse::json(&json!({"data": [{"id": "one"}, {"id": "two<b>"}]})));
+    upstream.enqueue(ScriptedResponse::json(&json!({"data": [{"id": "one"}, {"id": "two<b>"}, {"id": "gpt-5-mini"}]})));
     let listed = boss.post(&admin.gateway, "/channels/main/models/fetch", &[]).text();
-    assert!(listed.contains("value=\"one\"") && listed.contains("2 listed") && !listed.contains("two<b>"), "{listed}");
+    assert!(listed.contains("Input $0.25 · Output $2.00") && listed.matches("Not priced").count() == 2, "{listed}");
+    assert!(listed.contains("value=\"one\"") && listed.contains("3 listed") && !listed.contains("two<b>"), "{listed}");
     let added = boss.post(&admin.gateway, "/channels/main/models/add", &[("pick", "one"), ("prices", "on")]);
     assert_eq!(location(&added), "/channels/main/models");
     boss.post(&admin.gateway, "/channels/main/models/add", &[("model", "fast"), ("upstream", "two")]);

@@ -56,6 +56,8 @@ fn price_is_set_with_tiers_and_a_schedule() {
     assert!(list.contains("$1.50") && list.contains("changes on") && list.contains("by hand"), "{list}");
     assert!(op.page(&admin.gateway, "/pricing?search=ECH").contains("$1.50"));
     assert!(op.page(&admin.gateway, "/pricing?search=nothing").contains("No model matches."));
+    let of_all = op.page(&admin.gateway, "/pricing/history");
+    assert!(of_all.contains("/pricing/history?model=echo\">echo</a>") && of_all.contains("Input $1.50"), "{of_all}");
     let history = op.page(&admin.gateway, "/pricing/history?model=echo");
     assert!(
         history.contains("Input $1.50") && history.contains("from 1 Jan 2090: Input $9.00") && history.contains("<span>op"),
