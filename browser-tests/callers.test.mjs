@@ -270,6 +270,7 @@ test("usage log: Custom leads to the fields for a fixed time, with JavaScript an
       await signIn(page, gateway);
       await page.goto(`${gateway.base}/log?range=1h`);
       assert.equal(await page.locator("#since").isVisible(), false);
+      if (view === VIEWS.phone) await page.locator("#rows details.menu-down summary").click();
       await page.getByRole("link", { name: "Custom" }).click();
       await page.waitForURL("**since=**");
       await page.locator("#since").waitFor({ state: "visible" });
