@@ -211,7 +211,8 @@ mod tests {
     async fn whole_pages_are_compressed_for_browsers_that_take_it() {
         let page = "<p>a page</p>".repeat(1_000);
         let (fields, body) = answer(html(&page), "gzip, deflate, br").await;
-        assert_eq!((&fields["content-encoding"], &fields["content-type"]), ("gzip", "text/html; charset=utf-8"));
+        assert_eq!(fields["content-encoding"], "gzip");
+        assert_eq!(fields["content-type"], "text/html; charset=utf-8");
         assert!(fields["vary"].to_str().unwrap().contains("accept-encoding"));
         let mut text = String::new();
         flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
