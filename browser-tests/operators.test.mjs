@@ -21,8 +21,7 @@ test("a group is previewed before it is made", async () => {
     await page.getByText("A field has a value that cannot be used").waitFor();
     await page.locator("#sale_multiplier").fill("0.8");
     await page.getByText("2 models would be offered.").waitFor();
-    await page.getByRole("button", { name: "Preview" }).click();
-    await page.waitForURL("**/groups/new/offers**");
+    await Promise.all([page.waitForResponse("**/groups/new/offers"), page.getByRole("button", { name: "Preview" }).click()]);
     await page.getByText("2 models would be offered.").waitFor();
     assert.equal(await page.locator("#name").inputValue(), "Studio");
     await checkPage(page, faults, "group, previewed");
