@@ -1,7 +1,7 @@
 //! The token that writes of a session must send: pages of other origins cannot read it.
 //!
-//! Pages are compressed, and their lengths show how much of what a request sent resembles the page. So that nobody learns the token from
-//! the lengths of many answers, a page has it with a mask that is new for each answer.
+//! Pages are compressed, and their lengths show how much of what a request sent resembles the page. A page therefore has the token with
+//! a mask that is new for each answer, so that the lengths of many answers do not give it away (<https://www.breachattack.com>).
 
 use subtle::ConstantTimeEq as _;
 use tollgate_store::{KeyHasher, RandomSource};
