@@ -17,7 +17,7 @@ async function set(page, name, value) {
   await page.locator("#toasts .toast").waitFor();
 }
 
-test("name and announcement are on the pages of visitors, as text and links only", async () => {
+test("name, announcement and home text are on pages, as text and links only", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await set(page, "console.display_name", "Acme <b>models</b>");
     await page.goto(`${gateway.base}/settings/console.logo`);
@@ -36,11 +36,16 @@ test("name and announcement are on the pages of visitors, as text and links only
     await set(page, "console.announcement", "Away on Sunday <script>x</script>, see https://status.example.com/a?b=1.");
     await checkPage(page, faults, "setting, a text");
     await set(page, "console.announcement_level", "warning");
+    await set(page, "console.home_text", "Help <b>is</b> at https://help.example.com.");
     await set(page, "console.api_url", "https://api.example.com");
     await page.goto(`${gateway.base}/channels`);
     assert.equal(await page.locator(".announcement").count(), 0, "pages of operators have none");
     await page.goto(`${gateway.base}/console`);
     await page.locator(".announcement").waitFor();
+    const about = page.locator("section", { has: page.getByRole("heading", { name: "About this gateway" }) });
+    await about.getByText("Help <b>is</b> at").waitFor();
+    assert.equal(await about.getByRole("link").getAttribute("href"), "https://help.example.com");
+    await screenshot(page, "home-text.light");
     await checkPage(page, faults, "home with an announcement");
   });
   for (const [view, options] of Object.entries(VIEWS)) {

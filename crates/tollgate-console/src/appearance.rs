@@ -1,5 +1,5 @@
-//! Settings of operators about pages: the name of the gateway, an announcement, and the language and time zone of readers who have
-//! not chosen.
+//! Settings of operators about pages: the name of the gateway, an announcement, a text for members, and the language and time zone of
+//! readers who have not chosen.
 
 use crate::pages::inline::{self, Linked};
 
@@ -11,6 +11,8 @@ pub struct Appearance {
     /// The image in the place of the mark, as a `data:` URL.
     pub logo: Option<String>,
     pub announcement: Option<Announcement>,
+    /// On the home page of members.
+    pub home_text: Option<String>,
     /// Language of readers who have not chosen one, as browsers name it; `None`: that of their browser.
     pub language: Option<String>,
     /// Zone of times for members who have not chosen one; `None`: that of their browser.
@@ -27,12 +29,19 @@ impl Appearance {
 
     /// The appearance of these settings; empty texts are unset.
     #[must_use]
-    pub fn of((name, logo): (&str, &str), (announcement, level): (&str, &str), language: &str, time_zone: &str) -> Self {
+    pub fn of(
+        (name, logo): (&str, &str),
+        (announcement, level): (&str, &str),
+        home_text: &str,
+        language: &str,
+        time_zone: &str,
+    ) -> Self {
         let filled = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         Self {
             name: filled(name).unwrap_or_else(|| Self::NAME.to_owned()),
             logo: filled(logo).filter(|logo| is_image(logo)),
             announcement: filled(announcement).map(|text| Announcement { text, is_warning: level == "warning" }),
+            home_text: filled(home_text),
             language: filled(language).filter(|language| language != Self::LANGUAGE_OF_BROWSER),
             time_zone: filled(time_zone),
         }
@@ -95,10 +104,16 @@ mod tests {
 
     #[test]
     fn empty_appearance_settings_are_unset() {
-        let plain = Appearance::of((" ", ""), ("", "info"), "auto", "");
+        let plain = Appearance::of((" ", ""), ("", "info"), " ", "auto", "");
         assert_eq!((plain.name.as_str(), plain.announcement, plain.language, plain.time_zone), ("tollgate", None, None, None));
-        let set =
-            Appearance::of(("Acme", "data:image/png;base64,AAAA"), (" Away on Sunday. ", "warning"), "zh-CN", "Asia/Shanghai");
+        let set = Appearance::of(
+            ("Acme", "data:image/png;base64,AAAA"),
+            (" Away on Sunday. ", "warning"),
+            "Help.",
+            "zh-CN",
+            "Asia/Shanghai",
+        );
+        assert_eq!((plain.home_text, set.home_text.as_deref()), (None, Some("Help.")));
         assert_eq!(set.announcement, Some(Announcement { text: "Away on Sunday.".to_owned(), is_warning: true }));
         assert_eq!(set.logo.as_deref(), Some("data:image/png;base64,AAAA"));
         assert_eq!((set.language.as_deref(), set.time_zone.as_deref()), (Some("zh-CN"), Some("Asia/Shanghai")));

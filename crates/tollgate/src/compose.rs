@@ -357,7 +357,8 @@ pub(crate) fn currency(config: &Config) -> DisplayCurrency {
 pub(crate) fn appearance(config: &Config) -> Appearance {
     let announcement = (config.text("console.announcement"), config.text("console.announcement_level"));
     let names = (config.text("console.display_name"), config.text("console.logo"));
-    Appearance::of(names, announcement, config.text("console.language"), config.text("console.time_zone"))
+    let (language, time_zone) = (config.text("console.language"), config.text("console.time_zone"));
+    Appearance::of(names, announcement, config.text("console.home_text"), language, time_zone)
 }
 
 /// The OpenID provider of the settings.

@@ -22,6 +22,7 @@ use super::{
     bars::Chart,
     clients,
     format::{self, TimeText},
+    inline::{self, Linked},
     layout::{Layout, Script},
     locale::Locale,
     models::document_for,
@@ -66,6 +67,14 @@ struct HomePage {
     models: Vec<UsedModel>,
     news: Vec<NewsEntry>,
     may_make_keys: bool,
+    /// The operator's text for members.
+    text: Option<String>,
+}
+
+impl HomePage {
+    fn text_pieces(&self) -> Vec<Linked<'_>> {
+        self.text.as_deref().map(inline::linked).unwrap_or_default()
+    }
 }
 
 /// Base URL for clients of a protocol.
@@ -121,6 +130,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         models: used_models(t, &document, &models(&sums, Measure::Requests)),
         news: news(t, &document, now),
         may_make_keys,
+        text: request.appearance.home_text.clone(),
     };
     PageReply::ok(&template)
 }

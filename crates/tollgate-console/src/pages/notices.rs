@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     fn appearance() -> Appearance {
-        Appearance::of(("Acme", ""), ("", "info"), "auto", "")
+        Appearance::of(("Acme", ""), ("", "info"), "", "auto", "")
     }
 
     #[test]

@@ -17,13 +17,14 @@ pub(super) enum SettingSection {
 }
 
 /// The settings of the first section, in its order.
-const GENERAL: [&str; 10] = [
+const GENERAL: [&str; 11] = [
     "console.display_name",
     "console.logo",
     "console.currency",
     "console.currency_per_usd",
     "console.announcement",
     "console.announcement_level",
+    "console.home_text",
     "console.url",
     "console.api_url",
     "console.language",

@@ -147,7 +147,7 @@ mod tests {
 
     /// Settings that change at run time outside of the gateway's own settings, besides those of alerts: `LiveSettings` and the tasks
     /// that follow it apply them.
-    const APPLIED_ELSEWHERE: [&str; 26] = [
+    const APPLIED_ELSEWHERE: [&str; 27] = [
         "log.level",
         "journal.max_bytes",
         "journal.reserve_bytes",
@@ -163,6 +163,7 @@ mod tests {
         "console.logo",
         "console.announcement",
         "console.announcement_level",
+        "console.home_text",
         "console.language",
         "console.time_zone",
         "console.session_idle_minutes",

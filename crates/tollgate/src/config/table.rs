@@ -249,6 +249,8 @@ settings! {
         "Text above the pages of callers and visitors, the model square and the sign-in among them; addresses in it are links. Absent: none.";
     "console.announcement_level": OneOf(Appearance::LEVELS), Some("\"info\""), at_run_time: true =>
         "How the announcement looks.";
+    "console.home_text": Line(1_000), None, at_run_time: true =>
+        "Text on the home page of members, such as where they find help; addresses in it are links. Absent: none.";
     "console.language": OneOf(&["auto", "en", "zh-CN"]), Some("\"auto\""), at_run_time: true =>
         "Language of pages for readers who have not chosen one; auto: that of their browser.";
     "console.time_zone": TimeZone, None, at_run_time: true =>
