@@ -1,21 +1,7 @@
-// The preview of what a group offers, loaded again when a field has changed on which it depends. The button does the same without
-// scripts.
+// The preview of what a group offers, loaded again when a field has changed. The button does the same without scripts.
 import { loadPart } from "./parts.js";
 
 const WAIT_MS = 500;
-const FIELDS = new Set([
-  "channels",
-  "channel_tags",
-  "models",
-  "sale_multiplier",
-  "model_multipliers",
-  "price_limit",
-  "limit_on",
-  "max_input",
-  "max_output",
-  "min_margin",
-  "never_below_cost",
-]);
 const button = document.querySelector("button[formaction$='#offers']");
 let timer;
 let latest = 0;
@@ -33,7 +19,7 @@ async function load() {
 }
 
 button?.form.addEventListener("input", ({ target }) => {
-  if (!FIELDS.has(target.name)) return;
+  if (["name", "description"].includes(target.name)) return;
   clearTimeout(timer);
   timer = setTimeout(load, WAIT_MS);
 });
