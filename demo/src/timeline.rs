@@ -9,7 +9,7 @@ use tollgate_core::{
 };
 use tollgate_protocol::Profile;
 use tollgate_store::{
-    AccountRow, Actor, Change, ChangeOrigin, GroupSpec, KeyScope, NewKey, RandomSource, Store, Toggle,
+    AccountRow, Actor, Change, ChangeOrigin, GroupSpec, KeyScope, NODE_GONE_MS, NewKey, RandomSource, Store, Toggle,
     catalog_file::{self, ApplyMode},
     node_identity,
 };
@@ -32,6 +32,8 @@ pub const HISTORY_MS: i64 = (DAYS + 1) * DAY_MS;
 /// Records are booked hour by hour, and those of the last hour in small batches.
 const BATCH_MS: i64 = HOUR_MS;
 const LAST_BATCH_MS: i64 = 5 * 60_000;
+/// How long before the end the node is known to run. It takes a transaction for each [`NODE_GONE_MS`].
+const NODE_RAN_MS: i64 = 26 * HOUR_MS;
 const OPERATOR: &str = "jonas";
 
 /// Counts of the written history.
@@ -162,8 +164,13 @@ impl Timeline<'_> {
         self.import_prices().await
     }
 
-    /// Saves the state of accounts, from which the next start goes on.
+    /// Saves the state of accounts, from which the next start goes on, and that the node ran: strips of health show only such times.
     async fn finish(self) -> Result<HistorySummary> {
+        let mut seen_at = self.end.plus_ms(-NODE_RAN_MS);
+        while seen_at <= self.end {
+            self.store.health_history.note_node(&self.node, seen_at).await?;
+            seen_at = seen_at.plus_ms(NODE_GONE_MS);
+        }
         self.store.health.save_health(&self.simulation.accounts.into_health(), self.end).await?;
         Ok(self.summary)
     }

@@ -7,8 +7,8 @@ use std::{collections::HashSet, path::Path};
 use tollgate_core::{NanoUsd, Outcome, Timestamp, catalog_warnings};
 use tollgate_demo::{ADMIN, HISTORY_MS, HistorySummary, write_history};
 use tollgate_store::{
-    AccessMode, AlertFilter, LedgerFilter, LedgerKind, MasterKeySource, OpenOptions, RandomSource, SortOrder, Store, StoreUrl,
-    SummaryBy, TransitionFilter, UsageFilter, WorkControl, open,
+    AccessMode, AlertFilter, LedgerFilter, LedgerKind, MasterKeySource, NODE_GONE_MS, NodeRun, OpenOptions, RandomSource,
+    SortOrder, Store, StoreUrl, SummaryBy, TransitionFilter, UsageFilter, WorkControl, open,
 };
 
 /// 2026-11-24T14:00:00Z, a Tuesday.
@@ -97,6 +97,9 @@ async fn money_and_changes_are_there(store: &Store) {
     let outages =
         store.health_history.transitions(&TransitionFilter { limit: 1_000, ..TransitionFilter::default() }).await.unwrap();
     assert!(outages.len() > 20, "{} transitions", outages.len());
+    let runs = store.health_history.node_runs().await.unwrap();
+    let last_day = |run: &NodeRun| run.since <= END.plus_ms(-24 * 3_600_000) && END.ms_since(run.seen_at) < NODE_GONE_MS;
+    assert!(runs.len() == 1 && runs.iter().all(last_day), "{runs:?}");
     let alerts = store.alerts.alerts(&AlertFilter { limit: 100, ..AlertFilter::default() }).await.unwrap();
     assert!(alerts.iter().any(|alert| alert.ended_at.is_some()), "{alerts:?}");
     assert!(!store.identity.invites(None, SortOrder::Oldest, 100).await.unwrap().is_empty());
