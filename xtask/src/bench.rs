@@ -13,6 +13,7 @@ mod report;
 pub(crate) mod targets;
 mod usage_api;
 mod usage_pages;
+mod usage_paint;
 mod usage_store;
 
 use std::{

@@ -15,7 +15,7 @@ use super::{
     CLOSED_LOOP, load,
     report::number,
     targets::{BenchTarget, free_ports, http_get, serve, start, start_upstream, wait_for},
-    usage_pages,
+    usage_pages::ConsoleSession,
 };
 use crate::shell;
 
@@ -28,7 +28,7 @@ const ROUNDS: usize = 6;
 const SECONDS: &str = "8";
 
 /// Requests a second beside the users, as a share of those without; the median of the rounds. `data` is a gateway's folder of data with
-/// an admin of [`usage_pages::ADMIN`], `url` its PostgreSQL.
+/// the admin of [`ConsoleSession::sign_in`], `url` its PostgreSQL.
 pub(super) fn measure(programs: &Path, data: &Path, url: Option<&str>) -> Result<f64> {
     let ports = free_ports(2)?;
     let [upstream, address] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
@@ -49,13 +49,14 @@ pub(super) fn measure(programs: &Path, data: &Path, url: Option<&str>) -> Result
         let row: Value = serde_json::from_str(shell::output(command.args(["--seconds", SECONDS]))?.trim())?;
         Ok(number(&row, "/per_second"))
     };
-    let cookies: Vec<String> = (0..USERS).map(|_| usage_pages::sign_in(&address)).collect::<Result<_>>()?;
+    let sessions: Vec<ConsoleSession> = (0..USERS).map(|_| ConsoleSession::sign_in(&address)).collect::<Result<_>>()?;
+    let paths = sessions[0].paths()?;
     let run_beside = || -> Result<(f64, u64)> {
         let (is_over, pages) = (AtomicBool::new(false), AtomicU64::new(0));
         let beside = thread::scope(|scope| {
-            for (user, cookie) in cookies.iter().enumerate() {
-                let (address, is_over, pages) = (&address, &is_over, &pages);
-                scope.spawn(move || read_pages(user, address, cookie, is_over, pages));
+            for (user, session) in sessions.iter().enumerate() {
+                let (paths, is_over, pages) = (&paths, &is_over, &pages);
+                scope.spawn(move || read_pages(user, session, paths, is_over, pages));
             }
             let result = run();
             is_over.store(true, Relaxed);
@@ -79,14 +80,14 @@ pub(super) fn measure(programs: &Path, data: &Path, url: Option<&str>) -> Result
 }
 
 /// Opens a page after the other until the run is over. The users begin at different pages and times.
-fn read_pages(user: usize, address: &str, cookie: &str, is_over: &AtomicBool, pages: &AtomicU64) {
+fn read_pages(user: usize, session: &ConsoleSession, paths: &[String], is_over: &AtomicBool, pages: &AtomicU64) {
     let step = READING / u32::try_from(USERS).unwrap_or(u32::MAX);
     sleep_until(is_over, step * u32::try_from(user).unwrap_or_default());
-    for page in usage_pages::PAGES.iter().cycle().skip(user) {
+    for path in paths.iter().cycle().skip(user) {
         if is_over.load(Relaxed) {
             return;
         }
-        match usage_pages::open(address, page, cookie) {
+        match session.open(path) {
             Ok(_) => _ = pages.fetch_add(1, Relaxed),
             Err(error) => println!("  ! {error:#}"),
         }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     targets::{free_ports, start, wait_for},
-    usage_pages,
+    usage_pages, usage_paint,
 };
 use crate::shell;
 
@@ -60,8 +60,18 @@ const QUESTIONS: [&str; 35] = [
     "alerts",
 ];
 
-/// Milliseconds of the slowest question, and of the slowest page.
-pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<[f64; 2]> {
+/// Milliseconds that the slowest of each kind took.
+pub(super) struct AnswerTimes {
+    /// Questions to the admin API.
+    pub(super) api: f64,
+    /// Pages of the console.
+    pub(super) pages: f64,
+    /// First paints of these pages; `None` where there is no browser.
+    pub(super) paints: Option<f64>,
+}
+
+/// Times of the answers of a gateway on this folder of data, or on the PostgreSQL at `url`.
+pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<AnswerTimes> {
     let tollgate = |arguments: &[&str]| {
         let mut command = Command::new(programs.join("tollgate"));
         command.args(arguments).arg("--data").arg(data).current_dir(data).env("TOLLGATE_LOG__LEVEL", "error");
@@ -96,7 +106,11 @@ pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<[f6
         println!("  {question}: at most {longest:.1?}");
         slowest = slowest.max(longest);
     }
-    Ok([slowest.as_secs_f64() * 1_000.0, usage_pages::ask(&address)?])
+    Ok(AnswerTimes {
+        api: slowest.as_secs_f64() * 1_000.0,
+        pages: usage_pages::ask(&address)?,
+        paints: usage_paint::measure(&address)?,
+    })
 }
 
 /// Time until the whole answer is there.

@@ -6,7 +6,10 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{BenchOptions, console_users, machine, usage_api};
+use super::{
+    BenchOptions, console_users, machine,
+    usage_api::{self, AnswerTimes},
+};
 use crate::{servers, shell};
 
 /// Stores the records of the options in each database, one after the other, and queries them.
@@ -14,7 +17,7 @@ pub(super) fn measure(options: &BenchOptions, programs: &Path, folder: &Path) ->
     let BenchOptions { records, keys, .. } = options;
     println!(
         "\nusage: {records} records of {keys} keys into each database in the usage writer's batches; then pages, sums, an export, \
-         a verification, the admin API, the console, and requests at full load beside people who use it"
+         a verification, the admin API, the console and its first paints, and requests at full load beside people who use it"
     );
     if let Some(url) = &options.postgres {
         return Ok(json!({ "PostgreSQL": measure_database(options, programs, folder, "PostgreSQL", Some(url))? }));
@@ -38,8 +41,8 @@ fn measure_database(options: &BenchOptions, programs: &Path, folder: &Path, name
     let last = shell::shown_output(&mut command)?;
     // A brief run prints single figures only.
     let mut row = if options.brief { json!({}) } else { serde_json::from_str(&last).context("the last line of usage-records")? };
-    let [api, pages] = usage_api::ask(programs, &data, url)?;
-    (row["api_ms"], row["console_ms"]) = (api.into(), pages.into());
+    let AnswerTimes { api, pages, paints } = usage_api::ask(programs, &data, url)?;
+    (row["api_ms"], row["console_ms"], row["paint_ms"]) = (api.into(), pages.into(), paints.into());
     row["beside_users"] = console_users::measure(programs, &data, url)?.into();
     if options.databases.is_none() {
         fs::remove_dir_all(&data)?;
