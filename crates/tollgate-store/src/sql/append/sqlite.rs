@@ -46,7 +46,7 @@ const LARGE_BATCH: usize = 4_096;
 /// thousand keys: with a smaller cache they are read and written several times, and again with every checkpoint. The next small
 /// batch releases the memory.
 const SMALL: [&str; 2] = ["PRAGMA cache_size = -8192", "PRAGMA wal_autocheckpoint = 4096"];
-const LARGE: [&str; 2] = ["PRAGMA cache_size = -65536", "PRAGMA wal_autocheckpoint = 32768"];
+const LARGE: [&str; 2] = ["PRAGMA cache_size = -131072", "PRAGMA wal_autocheckpoint = 32768"];
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 type JobResult<T> = oneshot::Receiver<rusqlite::Result<T>>;
