@@ -314,8 +314,8 @@ struct RequestKind {
 const COUNTS_PER_REQUEST: u64 = 10;
 const MIN_COUNTS_PER_MINUTE: u64 = 120;
 
-/// How many token counts a key may ask for in a minute. Clients send dozens at once to show how a context is used, one for each of its
-/// parts, so they have a limit of their own. `None` when nothing limits the key's requests.
+/// Token counts that a key may request per minute. They have a separate limit because clients send dozens at once, one for each
+/// part of a context whose size they show. `None` when nothing limits the key's requests.
 #[must_use]
 pub fn token_counts_per_minute(key: &Key, group: &Group) -> Option<u64> {
     let limits = [key.limits.rpm, key.member.limits.rpm, group.limits.rpm];

@@ -39,13 +39,13 @@ pub struct Condition {
     clock_skew: AtomicI64,
     /// Requests in progress.
     pub(crate) requests: Pool,
-    /// Requests in progress, and those that are not yet: their key is unknown, or they wait for a busy core.
+    /// Requests in progress and those not admitted yet, whose key is unknown or that wait for a busy core.
     pub(crate) entered: AtomicUsize,
     /// Bytes of bodies and answers in memory.
     pub(crate) memory: Pool,
     /// Refusals that are delayed.
     pub(crate) delayed: Capacity,
-    /// Refused connections whose callers keep sending and that are still read.
+    /// Refused connections that are still read because their callers keep sending.
     pub(crate) lingering: Capacity,
     quiet: Notify,
 }

@@ -29,7 +29,7 @@ pub(crate) use query::Query;
 pub(crate) enum Destination {
     Model(Protocol, Target),
     List(Protocol, ListRequest),
-    /// Something that the service of a protocol keeps, and this gateway does not.
+    /// An object that the protocol's own service stores, and this gateway does not (E69).
     NotStored(Protocol, NotStored),
     WellKnown(WellKnown),
     /// A path outside the gateway, passed to the console.

@@ -128,7 +128,7 @@ impl JobAction {
 }
 
 impl Change {
-    /// The smallest scope of an admin key that may make this change.
+    /// The lowest scope of an admin key that permits this change.
     pub const fn needs(&self) -> AdminScope {
         match self {
             Self::Expect(_)

@@ -17,7 +17,7 @@ pub const MAX_SESSIONS: usize = 50;
 /// Invites that can be accepted at the same time.
 pub const MAX_INVITES: usize = 1_000;
 
-/// Part of the JSON of a session that the browser keeps.
+/// Part of the JSON of every session that browsers keep when they are closed.
 pub(crate) const REMEMBERED: &str = "\"remembered\":true";
 
 /// The means by which a member signs in.
@@ -57,7 +57,7 @@ pub enum SignInMethod {
     /// A one-time link or an invite.
     Link,
     Oidc,
-    /// A passkey, which has verified the person itself: no second proof is asked for.
+    /// A passkey. It verifies the person, so that no second factor is required.
     Passkey,
 }
 
@@ -362,7 +362,7 @@ pub enum IdentityChange {
 }
 
 impl IdentityChange {
-    /// The smallest scope that may make this change. The routes see to it that members change only their own login.
+    /// The lowest scope that permits this change. Routes ensure that members change only their own login.
     pub(crate) const fn needs(&self) -> AdminScope {
         match self {
             Self::SetPassword { .. }

@@ -37,7 +37,7 @@ impl LocalAdmin {
         if config.console_url.is_none()
             && let Some(url) = runtime_socket::ask(&config.data).and_then(|report| Url::parse(&report.console).ok())
         {
-            // Links are to be opened at the gateway that runs, which may have been started with flags that this command does not see.
+            // Links must lead to the running gateway, which may have been started with flags that this command does not know.
             identity.url = url;
         }
         let gateway = Arc::new(StoppedGateway::load(store.clone(), config).await?);

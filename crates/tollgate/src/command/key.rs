@@ -115,7 +115,7 @@ async fn gateway_url(common: &Common, admin: &Admin) -> Result<String, Failure> 
             .map_or_else(|| config.text(name).to_owned(), |setting| setting["value"].as_str().unwrap_or_default().to_owned());
         settings.insert(name, text);
     }
-    // The gateway may have been started with a flag that this command does not see.
+    // The gateway may have been started with a flag that this command does not know.
     if let Some(report) = runtime_socket::ask(&config.data) {
         settings.insert("server.listen", report.listen.to_string());
     }

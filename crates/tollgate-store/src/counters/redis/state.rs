@@ -258,7 +258,7 @@ impl RedisState {
         self.registration_lost.store(is_renewed, Ordering::Release);
     }
 
-    /// Goes on with the share of this node after a join has failed.
+    /// Continues with this node's share after a failed join.
     pub(super) fn joining_failed(&self) {
         let mut epoch = self.epoch_mut();
         if let ConnectionState::Joining { share } = &epoch.connection {
