@@ -315,7 +315,7 @@ impl Watch {
         }
     }
 
-    /// Name of a member; the id of one that does not exist any more.
+    /// Name of a member; the id if the member was removed.
     async fn member_name(&self, id: &str) -> Result<String, StoreError> {
         let row = self.sources.store.listing.row(RowKind::Member, id, ObjectScope::Everything).await?;
         Ok(row.map_or_else(|| id.to_owned(), |row| row.name))

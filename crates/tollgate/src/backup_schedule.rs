@@ -66,7 +66,7 @@ async fn note_failure(jobs: &Jobs, message: String) {
         folder.note_failure(&scheduled.set_failed(message, noted, compose::now()))
     });
     if let Ok(Err(fault)) = noting.await {
-        tracing::debug!(%fault, "that a scheduled backup failed is known until a restart alone");
+        tracing::debug!(%fault, "the failure of a scheduled backup was not stored; it is forgotten at a restart");
     }
 }
 

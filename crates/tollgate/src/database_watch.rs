@@ -33,7 +33,7 @@ pub(crate) async fn open(config: &Config, access: AccessMode) -> Result<Store, F
 }
 
 /// Runs until `stop` is cancelled.
-/// When the database must not be served from any more (for example, it has a newer schema), it cancels `stop_serving` and fails.
+/// When the database must no longer be served from (for example, it has a newer schema), it cancels `stop_serving` and fails.
 pub(crate) async fn watch(
     store: Store,
     (shared, settings): (Arc<Shared>, Arc<LiveSettings>),
@@ -64,7 +64,7 @@ pub(crate) async fn watch(
                 if outage > max_age && !too_old {
                     tracing::error!(
                         away_s = outage.as_secs(),
-                        "the database has been unreachable for too long, no keys are served any more"
+                        "the database has been unreachable for too long, keys are no longer served"
                     );
                     shared.condition.set_without_catalog(true);
                     too_old = true;

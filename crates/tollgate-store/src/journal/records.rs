@@ -238,7 +238,7 @@ impl FrameWalker {
                     if self.reload(at) {
                         continue;
                     }
-                    let fault = self.damaged(at, "the checksum of a frame does not fit");
+                    let fault = self.damaged(at, "the checksum of a frame does not match");
                     self.skip_past(at);
                     return Some(Err(fault));
                 }

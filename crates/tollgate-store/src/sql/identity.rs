@@ -246,7 +246,7 @@ impl IdentityStore for SqlStore {
     async fn record_notified(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
         let update =
             sqlx::query("UPDATE logins SET told = $2 WHERE member_id = $1").bind(member.to_string()).bind(spec_text(&told));
-        update.execute(self.pools.writer()).await.map(drop).map_err(|error| self.failed("note what a member was told", error))
+        update.execute(self.pools.writer()).await.map(drop).map_err(|error| self.failed("record a member's notices", error))
     }
 
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {

@@ -75,7 +75,7 @@ impl MemberNotices {
                 None => return,
                 Some(result) => {
                     if let Some(fault) = last_fault.observe(&result) {
-                        tracing::warn!(%fault, "members were not told about their budgets; this is tried again");
+                        tracing::warn!(%fault, "members were not notified of their budgets; this is tried again");
                     }
                 }
             }
@@ -114,7 +114,7 @@ impl MemberNotices {
         let known = self.sources.store.alerts.destinations().await?;
         let found = known.into_iter().find(|it| it.spec.name == name && it.spec.kind == DestinationKind::Email && it.spec.on);
         if found.is_none() {
-            tracing::debug!(name, "members are not told by mail: alerts.member_mail names no destination of kind email that is on");
+            tracing::debug!(name, "members are not notified by mail: alerts.member_mail names no destination of kind email that is on");
         }
         Ok(found)
     }

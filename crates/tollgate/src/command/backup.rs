@@ -132,7 +132,7 @@ fn print_backup(common: &Common, outcome: &BackupOutcome) {
             "the database is not in it: copy it now with PostgreSQL's own tools, such as: pg_dump --format=custom --file=tollgate.dump \
              {address}"
         ));
-        output::line("make a backup of every node first and of the database last: then no record is in neither");
+        output::line("back up every node first and the database last, so that no record is missing from both");
     }
     if !master_key {
         output::line("the master key is not in it: keep a separate copy, or use --with-secrets");
@@ -196,6 +196,6 @@ fn print_check(outcome: &BackupCheckOutcome) {
         None => output::line("the database is not in it: it is on PostgreSQL"),
     }
     if verified.as_ref().is_some_and(|verified| verified.agrees) {
-        output::line("it can be restored, and everything in it agrees");
+        output::line("it can be restored, and its sums agree");
     }
 }

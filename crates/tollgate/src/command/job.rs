@@ -205,7 +205,7 @@ struct Follower<'a> {
     cancelled: bool,
 }
 
-/// Why the events of a job are not followed any more.
+/// Why following the events of a job ended.
 enum EventsEnd {
     JobEnded(Value),
     Interrupted,
@@ -234,7 +234,7 @@ impl Follower<'_> {
                 Ok(job) => return Ok(job),
                 Err(AdminError::Refused(AdminRefusal { status: StatusCode::NOT_FOUND, .. })) => {
                     let text = format!(
-                        "the gateway does not know the job {} any more: it was restarted, or another node answers",
+                        "the gateway no longer has the job {}: it was restarted, or another node answers",
                         self.id
                     );
                     return Err(Failure::Machine(text).into());

@@ -271,8 +271,8 @@ async fn rotate(common: &Common, admin: &Admin, name: &str, overlap: Option<&str
     output::line(key["key"].as_str().unwrap_or_default());
     if !common.quiet {
         match key["previous_until"].as_str() {
-            Some(until) => output::remark(&format!("this secret is shown once; the one before is valid until {until}, too")),
-            None => output::remark("this secret is shown once; the one before has ended"),
+            Some(until) => output::remark(&format!("this secret is shown once; the previous one stays valid until {until}")),
+            None => output::remark("this secret is shown once; the previous one is no longer valid"),
         }
     }
     Ok(())

@@ -190,7 +190,7 @@ async fn open(
     }
 }
 
-/// Cancels the jobs of a process that has handed over: their results could not be read any more.
+/// Cancels the jobs of a process that has handed over, because their results could no longer be read.
 async fn cancel_with(left: CancellationToken, jobs: CancellationToken) {
     left.cancelled().await;
     jobs.cancel();

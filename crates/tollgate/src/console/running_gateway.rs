@@ -179,7 +179,7 @@ impl GatewayHandle for RunningGateway {
         self.save_tests(passed).await;
         if let Err(fault) = self.store.health_history.save_last_tests(&ended).await {
             self.shared.metrics.store_error("save_last_tests");
-            tracing::warn!(%fault, "how the last tests of accounts ended was not saved");
+            tracing::warn!(%fault, "the results of account tests were not saved");
         }
         tested
     }

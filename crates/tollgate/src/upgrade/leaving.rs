@@ -89,7 +89,7 @@ impl Leaving {
                     return self.relay(conversation, moved).await;
                 }
                 Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "an upgrade failed, this process goes on"),
+                Err(error) => tracing::warn!(%error, "an upgrade failed, this process keeps serving"),
             }
         }
         let _ = fs::remove_file(&path);

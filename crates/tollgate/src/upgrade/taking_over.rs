@@ -139,5 +139,5 @@ fn check_files(config: &Config) -> Result<(), Failure> {
 }
 
 fn lost(error: &io::Error) -> Failure {
-    Failure::Machine(format!("the running gateway did not hand over ({error}); it goes on, see its log"))
+    Failure::Machine(format!("the running gateway did not hand over ({error}); it keeps serving, see its log"))
 }

@@ -54,7 +54,7 @@ fn print(
     }
     output::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
     let admin = admin_url(config, console).unwrap_or_else(|| format!("{scheme}://{address}"));
-    output::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
+    output::line(&format!("admin API: {admin}/admin/v1 (create a key for it: `tollgate admin-key create NAME`)"));
     match set_up {
         SetUp::Done => {}
         SetUp::Needed => output::line("no admin can sign in yet: `tollgate setup-link`"),
@@ -65,7 +65,7 @@ fn print(
         return;
     };
     output::line(&format!("data: {data}"));
-    output::line(&format!("key for the echo channel (shown this once): {key}"));
+    output::line(&format!("key for the echo channel (shown only once): {key}"));
     output::line("try it:");
     output::line(&format!(
         "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \

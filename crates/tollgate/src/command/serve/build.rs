@@ -48,7 +48,7 @@ pub(super) async fn build_components(config: &Config, mut taken: Option<&mut Tak
     };
     let known_at = store.spending_known_at();
     if taken.is_some() && known_at.is_some() {
-        return Err(Failure::Unreachable("the database is unreachable: the running gateway goes on".to_owned()));
+        return Err(Failure::Unreachable("the database is unreachable: the running gateway keeps serving".to_owned()));
     }
     // Before anything is opened with the keys: from now on a rotation waits for this gateway.
     key_watch::announce(&store).await?;

@@ -56,8 +56,8 @@ fn on_schedule(hours: u64, newest: Option<Timestamp>, now: Timestamp) -> (Level,
         return (Level::Good, format!("the newest scheduled backup is of {newest}"));
     }
     let text = format!(
-        "the newest scheduled backup is {} h old ({newest}), and one is wanted every {hours} h; start the gateway if it does not run, \
-         and otherwise look at its page System and at the alert backup_failed for why it makes none",
+        "the newest scheduled backup is {} h old ({newest}), and one is due every {hours} h; start the gateway if it does not run; \
+         otherwise its page System and the alert backup_failed say why there is none",
         age_ms / HOUR_MS
     );
     (Level::Fault, text)
