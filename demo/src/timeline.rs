@@ -162,7 +162,7 @@ impl Timeline<'_> {
         self.import_prices().await
     }
 
-    /// Saves the state of accounts, from which the next start goes on.
+    /// Saves the state of accounts, with which the next start continues.
     async fn finish(self) -> Result<HistorySummary> {
         self.store.health.save_health(&self.simulation.accounts.into_health(), self.end).await?;
         Ok(self.summary)

@@ -109,7 +109,7 @@ pub struct RateStatus {
     pub limit: u64,
     /// Used in the last minute.
     pub used: u64,
-    /// Milliseconds until nothing counts any more.
+    /// Milliseconds until all usage has left the window.
     pub reset_ms: u64,
 }
 

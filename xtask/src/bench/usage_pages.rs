@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::usage_api::MONTH;
 
-/// Times each page is asked for; the slowest counts.
+/// Requests of each page; the slowest counts.
 const RUNS: usize = 5;
 pub(super) const PAGES: [&str; 34] = [
     "console",

@@ -49,7 +49,7 @@ pub enum TransitionCause {
     Request,
     /// A health probe. Probes are no traffic.
     Probe,
-    /// A test by an operator, or the end of cooling that one asked for. Tests are no traffic.
+    /// A test by an operator, or an operator's request to end cooling. Tests are no traffic.
     Test,
     /// Reported by another node.
     Node,
@@ -264,7 +264,7 @@ impl HealthHistory {
         }
     }
 
-    /// Ends the transitions of accounts and channels that do not exist any more.
+    /// Ends the transitions of accounts and channels that no longer exist.
     pub fn retain(&mut self, exists: impl Fn(ChannelId, Option<AccountId>) -> bool, now: Timestamp) -> Vec<HealthTransition> {
         let mut ended = Vec::new();
         self.open.retain(|_, OpenTransition { row, .. }| {

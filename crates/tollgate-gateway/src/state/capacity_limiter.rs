@@ -155,7 +155,7 @@ impl CapacityLimiters {
     /// Adds those of these rows to a permit that it lacks, which must hold no others ([`Permit::only`]). `false` when one of them has no
     /// capacity.
     pub(crate) fn extend(self: &Arc<Self>, permit: &mut Permit, rows: [LimitedRow; 2], tokens: u64) -> bool {
-        // Looked at first, so that seldom one is taken in vain because the other is full.
+        // Checked first, so that it is rare to acquire one permit and release it because another row is full.
         let lacks = |row: &LimitedRow| row.limits.any() && !permit.is_on(row.id);
         if rows.iter().filter(|row| lacks(row)).count() > 1 && self.load(rows, tokens) != CapacityLoad::Free {
             return false;

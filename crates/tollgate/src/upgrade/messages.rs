@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tollgate_core::UsageRecord;
 use tollgate_store::CounterHandOver;
 
-/// The kernel passes at most so many files with one message.
+/// Most files that the kernel passes with one message.
 pub(super) const MAX_FILES: usize = 253;
 /// Larger messages are refused.
 const MAX_BYTES: usize = 256 * 1024 * 1024;

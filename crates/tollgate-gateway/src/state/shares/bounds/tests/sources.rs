@@ -84,7 +84,7 @@ const ASSIGNED: &[(&str, &str, Assigned)] = &[
     ("request/unread_body.rs", "MAX_BYTES", EACH),
     ("request/unread_body.rs", "MAX_EMPTY_READS", WORK),
     ("server/client_address.rs", "MAX_PROXIES", Row("trusted proxies in a row in `X-Forwarded-For`")),
-    ("server/cors.rs", "MAX_ASKED", Row("origins of pages that may call the model API")),
+    ("server/cors.rs", "MAX_NAMES_BYTES", Row("origins of pages that may call the model API")),
     ("server/fallback_listener.rs", "mpsc::channel(1)", NEVER_SENT),
     ("server/guard.rs", "MOST", EACH),
     ("server/run.rs", "mpsc::channel(1)", NEVER_SENT),
