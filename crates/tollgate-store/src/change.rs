@@ -199,7 +199,7 @@ impl Actor {
         Self { origin, name: name.into(), address: None }
     }
 
-    /// Its address as the audit log has it.
+    /// The sender's address as the audit log stores it.
     pub(crate) fn address_text(&self) -> Option<String> {
         self.address.map(|address| address.to_canonical().to_string())
     }

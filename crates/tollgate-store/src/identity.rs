@@ -145,12 +145,12 @@ impl Session {
     }
 }
 
-/// After which time without a request sessions end, in milliseconds.
+/// Times without a request after which sessions end, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleTimes {
-    /// Of sessions that end with the browser.
+    /// For sessions that end with the browser.
     pub idle_ms: i64,
-    /// Of sessions that the browser keeps.
+    /// For sessions that the browser keeps.
     pub remembered_ms: i64,
 }
 
@@ -399,7 +399,7 @@ pub enum IdentityRefusal {
     /// The one-time or recovery code was used before.
     CodeUsed,
     LinkInvalid,
-    /// Of [`IdentityChange::ExpectNoLink`].
+    /// A link is still valid, against [`IdentityChange::ExpectNoLink`].
     LinkExists,
     InviteInvalid,
     TooManyInvites,

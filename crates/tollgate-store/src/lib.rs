@@ -228,7 +228,7 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// The use of these keys (`None`: of all), ordered by their ids, without keys that had no request.
     async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError>;
 
-    /// Those of `keys` that had no request.
+    /// The keys among `keys` that had no request.
     async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError>;
 
     /// The last requests of these keys, ordered by their ids, without keys that have no record. Takes one look-up for each key, so

@@ -114,12 +114,12 @@ pub struct OfferChange {
     pub what: OfferChangeKind,
 }
 
-/// What changed about an offer.
+/// A change of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfferChangeKind {
     /// Lists of the group begin to show this model.
     Added(String),
-    /// They cease to.
+    /// Lists of the group no longer show this model.
     Removed(String),
     /// The factor on prices changed: that of the group, or that of a model in the group's lists. A change of the group's factor
     /// is not repeated for each model.

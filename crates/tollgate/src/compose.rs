@@ -85,7 +85,7 @@ pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
     open_there(&settings(common, &[])?).await
 }
 
-/// The same with settings that were read.
+/// Opens the store of these settings for one command. There must be a database.
 pub(crate) async fn open_there(config: &Config) -> Result<Store, Failure> {
     open_existing(config).await?.ok_or_else(|| {
         Failure::Machine(format!(

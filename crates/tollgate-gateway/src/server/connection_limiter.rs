@@ -55,7 +55,7 @@ struct ServedConnections {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,
-    /// Of one address. Loopback is exempt: all callers behind a proxy on this host share that address.
+    /// Limit for one address. Loopback is exempt: all callers behind a proxy on this host share that address.
     pub(crate) of_address: usize,
 }
 

@@ -33,7 +33,7 @@ use usage::AtCapacity;
 pub use usage::CapacityUsage;
 pub(crate) use wait_queue::{AcquireOutcome, QueuedAcquire};
 
-/// What a limit is of.
+/// The subject of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LimitedId {
     Account(AccountId),
@@ -49,12 +49,12 @@ pub(crate) struct LimitedRow {
 }
 
 impl LimitedRow {
-    /// What limits an attempt on an account of a channel.
+    /// The rows that limit an attempt on an account of a channel.
     pub(crate) const fn of_attempt(channel: &Channel, account: &Account) -> [Self; 2] {
         [Self::channel(channel), Self::account(account)]
     }
 
-    /// The same row, as if it had no limits.
+    /// This row without its limits.
     const fn without_limits(self) -> Self {
         Self { limits: Bounds { concurrency: 0, rpm: 0, tpm: 0 }, ..self }
     }

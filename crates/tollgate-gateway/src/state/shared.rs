@@ -55,7 +55,7 @@ pub struct Shared {
     /// Requests for the feeds of the model square, by address.
     pub square_requests: AddressRate,
     pub clock: Arc<dyn Clock>,
-    /// Of all outgoing connections over HTTP and SMTP, with the lists of addresses of the settings.
+    /// The permitted addresses and the trusted roots of all outgoing connections over HTTP and SMTP.
     pub trust: Arc<Trust>,
     /// The settings in force. Replaced by [`Self::replace_settings`].
     pub settings: ArcSwap<Settings>,

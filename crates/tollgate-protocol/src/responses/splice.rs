@@ -62,7 +62,7 @@ pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Vec<String> {
 enum Removal {
     /// Only an upstream of another protocol can read it.
     Foreign,
-    /// Its thought is sealed.
+    /// All sealed thoughts are removed, and this item is one.
     Sealed,
 }
 

@@ -75,7 +75,7 @@ pub struct Object {
     pub blank: fn() -> Map<String, Value>,
     /// Rules between its members.
     pub review: Option<Review>,
-    /// Its short form on a command line, such as `5/month`; `None` for a text that is not one.
+    /// Parses the object's short form on a command line, such as `5/month`; `None` for a text that is not one.
     pub short: Option<fn(&str) -> Option<Value>>,
     /// Valid examples for a command line.
     pub example: &'static str,
@@ -133,14 +133,14 @@ impl FieldShape {
         }
     }
 
-    /// The same where there may be none.
+    /// This field, which may be null.
     #[must_use]
     pub const fn or_null(mut self) -> Self {
         self.nullable = true;
         self
     }
 
-    /// The same with another access.
+    /// This field with another access.
     #[must_use]
     pub const fn with(mut self, access: Access) -> Self {
         self.access = access;

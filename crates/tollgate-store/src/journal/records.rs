@@ -181,7 +181,7 @@ struct FrameWalker {
     name: Option<SegmentName>,
     bytes: Vec<u8>,
     at: usize,
-    /// Its closing mark, and the entries seen of it.
+    /// The loaded segment's closing mark, and the number of its entries read so far.
     mark: Option<ClosingMark>,
     entries: u32,
 }

@@ -23,7 +23,7 @@ pub(super) struct MemoryIdentity {
     /// By the id of the member.
     links: BTreeMap<String, LinkRow>,
     passkeys: BTreeMap<PasskeyId, Passkey>,
-    /// What members were notified of by mail, by the id of the member.
+    /// The subjects that members were notified of by mail, by the id of the member.
     told: BTreeMap<String, Vec<String>>,
     /// When each challenge that was answered is over.
     used_challenges: BTreeMap<[u8; 32], Timestamp>,

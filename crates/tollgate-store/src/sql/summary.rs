@@ -356,7 +356,7 @@ fn select(groups: &[String; 2], sign: &str, figures: [&str; FIGURES.len()], from
     sql + from
 }
 
-/// Of two groupings by time keeps the narrower one, which determines the other.
+/// Drops the wider of two groupings by time, because the narrower one determines it.
 fn without_wider_time(by: Grouping) -> Grouping {
     match (ranges::width_of(by.first), ranges::width_of(by.second)) {
         (Some(first), Some(second)) if first > second => Grouping { first: SummaryBy::Nothing, ..by },

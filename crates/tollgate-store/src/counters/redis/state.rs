@@ -42,7 +42,7 @@ pub(super) struct RedisState {
     pub(super) options: RedisOptions,
     pub(super) scripts: Scripts,
     pub(super) reservations: ReservationTable,
-    /// Of the reservations here and of those in the share of an outage.
+    /// Shared by these reservations and those made in an outage.
     pub(super) reservation_ttl: Arc<ReservationTtl>,
     pub(super) leases: Leases,
     pub(super) lease_clock: Mutex<LeaseClock>,
