@@ -2,7 +2,7 @@
 //! current catalog, which may differ from the one that the request was served by.
 
 mod answer;
-mod fates;
+mod parameters;
 
 use bytes::Bytes;
 use tollgate_protocol::{
@@ -12,7 +12,7 @@ use tollgate_protocol::{
     remove_fields,
 };
 
-pub use self::fates::{ParameterFate, ParameterOutcome};
+pub use self::parameters::{ParameterOutcome, TranslatedParameter};
 use crate::{
     AttemptRecord, Catalog, Channel, ModelMapping, UsageRecord, is_lenient, passthrough_edits, translate_options, upstream_profile,
     with_channel_edits,
@@ -26,8 +26,8 @@ pub struct Retranslation {
     /// Path and query below the base URL of the channel.
     pub path: String,
     pub body: Bytes,
-    /// What became of each optional parameter.
-    pub parameters: Vec<ParameterFate>,
+    /// How each optional parameter was translated.
+    pub parameters: Vec<TranslatedParameter>,
     reply: ReplyFacts,
 }
 
@@ -81,7 +81,7 @@ struct Written {
     custom_tools: Vec<String>,
 }
 
-/// What the request is written with.
+/// Inputs of the translation.
 struct Context<'a> {
     catalog: &'a Catalog,
     record: &'a UsageRecord,
@@ -118,7 +118,7 @@ pub fn retranslate(catalog: &Catalog, record: &UsageRecord, body: &Bytes) -> Res
         from,
         to: context.to,
         path: codec(context.to).upstream_path(written.method, &mapping.upstream, Framing::Sse),
-        parameters: fates::fates((from, context.to), &summary.fields, &dropped, &edited),
+        parameters: parameters::outcomes((from, context.to), &summary.fields, &dropped, &edited),
         body: edited,
         reply: ReplyFacts {
             request_id: record.id.digits(),

@@ -41,7 +41,7 @@ pub trait AlertStore: Send + Sync + fmt::Debug {
         &self,
         condition: &AlertCondition,
         node: &str,
-        told: &[ToldDestination],
+        notified: &[NotifiedDestination],
         now: Timestamp,
     ) -> Result<Option<AlertId>, StoreError>;
 
@@ -80,7 +80,7 @@ pub trait AlertStore: Send + Sync + fmt::Debug {
 }
 
 /// A destination with the state of the message that the alert was raised; [`MessageState::Sent`] if that was sent already.
-pub type ToldDestination = (AlertDestinationId, MessageState);
+pub type NotifiedDestination = (AlertDestinationId, MessageState);
 
 /// An alert with its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]

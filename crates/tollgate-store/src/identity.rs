@@ -473,7 +473,7 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
     async fn mailed_members(&self) -> Result<Vec<MailedMember>, StoreError>;
 
     /// Records what a member was notified of by mail. Replaces the previous record.
-    async fn record_notified(&self, member: MemberId, told: &[String]) -> Result<(), StoreError>;
+    async fn record_notified(&self, member: MemberId, notified: &[String]) -> Result<(), StoreError>;
 
     /// The active admins, oldest first; at most 100.
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError>;

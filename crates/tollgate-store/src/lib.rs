@@ -67,7 +67,7 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, MemberId, Req
 pub use alerts::{
     Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, CONFIGURED_DESTINATION, ClaimedMessage,
     DestinationKind, DestinationSecrets, MAX_ALERT_DESTINATIONS, MAX_OPEN_ALERTS, MessageKind, MessageResult, MessageState,
-    PLAYGROUND_KEY_NAME, ToldDestination,
+    NotifiedDestination, PLAYGROUND_KEY_NAME,
 };
 pub use attempts::{AttemptFilter, AttemptsBy, AttemptsRow};
 pub use backup::{

@@ -58,7 +58,7 @@ pub struct MailedMember {
     pub email: String,
     pub preferences: MemberPreferences,
     /// Subjects of the alerts that the member was notified of and that still hold.
-    pub told: Vec<String>,
+    pub notified: Vec<String>,
 }
 
 /// A page whose filter can be saved as a view.

@@ -28,7 +28,7 @@ use tollgate_gateway::{
     background::notify::Notifier,
     state::alert_queue::{ObservedAlert, QUEUE_CAPACITY},
 };
-use tollgate_store::{AlertDestination, MessageState, ObjectScope, RowKind, StoreError, ToldDestination};
+use tollgate_store::{AlertDestination, MessageState, NotifiedDestination, ObjectScope, RowKind, StoreError};
 
 use crate::{compose, config::Config, last_fault::LastFault, live_settings::LiveSettings};
 use delivery::Delivery;
@@ -272,10 +272,10 @@ impl Watch {
 
     async fn raise(&mut self, condition: &AlertCondition, now: Timestamp) -> Result<(), StoreError> {
         let takers = self.destinations.iter().filter(|destination| destination.spec.takes(condition.rule) && !condition.is_quiet);
-        let known = self.offline.told(condition);
+        let known = self.offline.notified(condition);
         let state = |id| if known.contains(&id) { MessageState::Sent } else { MessageState::Waiting };
-        let told: Vec<ToldDestination> = takers.map(|destination| (destination.id, state(destination.id))).collect();
-        if let Some(id) = self.sources.store.alerts.raise(condition, &self.sources.node, &told, now).await? {
+        let notified: Vec<NotifiedDestination> = takers.map(|destination| (destination.id, state(destination.id))).collect();
+        if let Some(id) = self.sources.store.alerts.raise(condition, &self.sources.node, &notified, now).await? {
             tracing::warn!(alert.id = %id, alert.rule = condition.rule.as_str(), "alert: {}", condition.text);
             self.raised.notify_one();
         }

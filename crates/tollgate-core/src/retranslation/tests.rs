@@ -79,8 +79,8 @@ fn body(body: &Value) -> Bytes {
 }
 
 fn outcome<'a>(written: &'a Retranslation, name: &str) -> &'a ParameterOutcome {
-    let fate = written.parameters.iter().find(|fate| fate.name == name);
-    &fate.unwrap_or_else(|| panic!("no {name}: {:?}", written.parameters)).outcome
+    let parameter = written.parameters.iter().find(|it| it.name == name);
+    &parameter.unwrap_or_else(|| panic!("no {name}: {:?}", written.parameters)).outcome
 }
 
 #[test]
