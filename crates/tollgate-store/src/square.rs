@@ -1,14 +1,14 @@
 //! Data of the model square: results and speed of the requests for each offer, and changes of offers and their prices. An offer is a
 //! model in a group.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
 use tollgate_core::{GroupId, Multiplier, Revision, Timestamp};
 
 use crate::{
     Percentiles, PriceChange, PriceHistoryPosition, StoreError,
-    rollup::{DAY, FIVE_MINUTES, HOUR},
+    rollup::{DAY, FIVE_MINUTES, HOUR, Histogram},
 };
 
 /// Reads for the model square. Traffic is read from the roll-ups only.
@@ -102,6 +102,26 @@ impl OfferBucket {
         for (sum, more) in counts {
             *sum = sum.saturating_add(more);
         }
+    }
+}
+
+/// The traffic of an offer while it is added up.
+#[derive(Debug, Default)]
+pub(crate) struct OfferParts {
+    buckets: BTreeMap<Timestamp, OfferBucket>,
+    pub(crate) first_content: Histogram,
+}
+
+impl OfferParts {
+    /// Adds figures to the bucket of their time.
+    pub(crate) fn add(&mut self, figures: &OfferBucket) {
+        let bucket = self.buckets.entry(figures.at);
+        bucket.or_insert(OfferBucket { at: figures.at, ..OfferBucket::default() }).add(figures);
+    }
+
+    pub(crate) fn into_traffic(self, group: GroupId, model: &str) -> OfferTraffic {
+        let first_content = Percentiles::of(&self.first_content);
+        OfferTraffic { group, model: model.to_owned(), buckets: self.buckets.into_values().collect(), first_content }
     }
 }
 

@@ -16,12 +16,12 @@ mod tables;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
+use sqlx::{AssertSqlSafe, any::AnyRow};
 use tollgate_core::{NanoUsd, RequestId, Timestamp};
 
 use super::{
     columns::{Column, ColumnKind},
-    dialect::Dialect,
+    dialect::{Dialect, read_joined_numbers},
     group_sums::{GroupFigures, GroupRefs, LEFT},
     names::NameKind,
     store::SqlStore,
@@ -399,13 +399,7 @@ fn literal(width: i64, range: TimeRange) -> String {
 
 /// The groups and their sums.
 fn sums_of_row(row: &AnyRow) -> Result<(GroupRefs, GroupFigures), sqlx::Error> {
-    let text: &str = row.try_get(0)?;
-    let mut numbers = text.split(',').map(str::parse::<i64>);
-    let mut number = || match numbers.next() {
-        Some(Ok(number)) => Ok(number),
-        Some(Err(error)) => Err(sqlx::Error::Decode(error.into())),
-        None => Err(sqlx::Error::Decode("the sums have too few numbers".into())),
-    };
+    let mut number = read_joined_numbers(row)?;
     let groups = (number()?, number()?);
     let mut figures = GroupFigures::default();
     for figure in &mut figures {
