@@ -16,7 +16,7 @@ use tollgate_console::{Appearance, DisplayCurrency, IdentitySettings, OidcSettin
 use tollgate_core::{AddressLists, Catalog, GroupId, NanoUsd, Redaction, Secret, Timestamp};
 use tollgate_gateway::{
     clock::{Clock as _, SystemClock},
-    condition::Condition,
+    serving_state::ServingState,
     settings::{Bounds, ContentSettings, CorsOrigins, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
     state::address_rate::AddressRate,
     state::alert_queue::AlertQueue,
@@ -260,8 +260,8 @@ pub(crate) async fn closed(config: &Config) -> Result<Arc<Shared>, Failure> {
     let store = open_in_memory().await?;
     let (counters, _) = store.counters(now(), reservation_ttl(config)).await?;
     let shared = shared(config, &store, Catalog::default(), counters, Outlets::none(), Vec::new());
-    shared.condition.set_without_catalog(true);
-    shared.condition.set_disk_full(true);
+    shared.serving.set_without_catalog(true);
+    shared.serving.set_disk_full(true);
     Ok(shared)
 }
 
@@ -321,7 +321,7 @@ pub(crate) fn shared(
         clock,
         trust,
         settings: ArcSwap::from_pointee(settings),
-        condition: Arc::new(Condition::default()),
+        serving: Arc::new(ServingState::default()),
         tracker,
     })
 }

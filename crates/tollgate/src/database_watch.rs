@@ -54,19 +54,19 @@ pub(crate) async fn watch(
             Ok(DatabaseStatus::Available) => {
                 if too_old {
                     tracing::info!("the database is reachable again, keys are served");
-                    shared.condition.set_without_catalog(false);
+                    shared.serving.set_without_catalog(false);
                 }
                 too_old = false;
             }
             Ok(DatabaseStatus::Unavailable { since }) => {
-                shared.condition.set_degraded(true);
+                shared.serving.set_degraded(true);
                 let outage = Duration::from_millis(u64::try_from(now.ms_since(since)).unwrap_or(0));
                 if outage > max_age && !too_old {
                     tracing::error!(
                         away_s = outage.as_secs(),
                         "the database has been unreachable for too long, keys are no longer served"
                     );
-                    shared.condition.set_without_catalog(true);
+                    shared.serving.set_without_catalog(true);
                     too_old = true;
                 }
                 if too_old {

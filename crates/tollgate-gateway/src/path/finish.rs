@@ -99,7 +99,7 @@ async fn delay(worker: &Worker, head: &Head, holders: &[Holder], in_flight: Opti
     if let Some(request) = in_flight {
         request.leave();
     }
-    worker.shared.condition.delay_refusal(announced_length(&head.headers)).await;
+    worker.shared.serving.delay_refusal(announced_length(&head.headers)).await;
     worker.starts.send_refusal(holders).await;
 }
 

@@ -96,7 +96,7 @@ async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: T
 /// Detects HTTP/2 with prior knowledge by its preface; everything else is HTTP/1.1.
 async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, context: ConnectionContext, first: Bytes) {
     let HttpLimits { header_timeout, idle_timeout, .. } = core.shared.settings.load().http;
-    let hand_over = &core.shared.condition.hand_over;
+    let hand_over = &core.shared.serving.hand_over;
     let mut phase = hand_over.subscribe();
     let mut first = BytesMut::from(first);
     let moves = S::IS_SOCKET && core.moves_connections();
@@ -186,7 +186,7 @@ async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Byt
 /// Moves a connection to the process that takes over.
 async fn give<P, S: Transport>(core: &Core<P>, io: S, first: Bytes) {
     if let Some(socket) = io.into_socket().and_then(|socket| socket.into_std().ok()) {
-        core.shared.condition.hand_over.give(MovedConnection { socket, first }).await;
+        core.shared.serving.hand_over.give(MovedConnection { socket, first }).await;
     }
 }
 
@@ -247,7 +247,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     mut connection: Pin<Box<C>>,
     moves: Moves,
 ) -> Option<Pin<Box<C>>> {
-    let hand_over = &core.shared.condition.hand_over;
+    let hand_over = &core.shared.serving.hand_over;
     let now = || core.shared.clock.instant();
     let moves = || moves == Moves::AtRest && hand_over.has_left();
     let HttpLimits { header_timeout, idle_timeout, .. } = core.shared.settings.load().http;

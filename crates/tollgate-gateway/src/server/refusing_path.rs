@@ -16,7 +16,7 @@ pub struct RefusingPath {
 
 impl RefusingPath {
     /// The path of a gateway that cannot open its database yet: it can check no key (E68). `/readyz` answers 503 besides, as
-    /// [`Condition`](crate::condition::Condition) says.
+    /// [`ServingState`](crate::serving_state::ServingState) says.
     pub fn without_database(shared: Arc<Shared>) -> Self {
         Self { shared, refusal: Refusal::KeyCheckUnavailable }
     }

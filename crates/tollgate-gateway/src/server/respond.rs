@@ -150,7 +150,7 @@ async fn dispatch<P: ModelPath>(
     match destination {
         Destination::WellKnown(page) => well_known(core, page, head, parts, body).await,
         // The console's own address is served until the process stops, so that operators can watch a drain.
-        _ if shared.condition.is_draining() && core.serves == Serves::Everything => refuse(core, &Refusal::ShuttingDown, &head),
+        _ if shared.serving.is_draining() && core.serves == Serves::Everything => refuse(core, &Refusal::ShuttingDown, &head),
         Destination::Fallback => fallback(core, head, parts, body).await,
         Destination::Refused(_, refusal) => refuse(core, &with_hint(core, refusal, &head), &head),
         Destination::List(_, list) => {
@@ -186,7 +186,7 @@ fn present_keys(head: &mut Head, parts: &Parts) {
 /// Counts a model request with the limits that hold now.
 fn enter(shared: &Shared) -> Arc<InFlightRequest> {
     let settings = shared.settings.load();
-    shared.condition.enter(settings.http.requests, settings.body_memory_bytes)
+    shared.serving.enter(settings.http.requests, settings.body_memory_bytes)
 }
 
 /// Restricts a connection beyond the bound of connections to the pages that report the state of the gateway.
@@ -229,13 +229,13 @@ fn page_response(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
     match page {
         WellKnown::Health => text(StatusCode::OK, JSON, r#"{"status":"ok"}"#.to_owned()),
         WellKnown::Ready => {
-            let readiness = shared.condition.readiness();
+            let readiness = shared.serving.readiness();
             let status = if readiness.serves() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             let mut shown = json!({"status": readiness.as_str()});
-            if let Some(skew) = shared.condition.clock_skew_s() {
+            if let Some(skew) = shared.serving.clock_skew_s() {
                 shown["clock_skew_s"] = skew.into();
             }
-            if shared.condition.is_disk_full() {
+            if shared.serving.is_disk_full() {
                 shown["disk"] = "full".into();
             }
             text(status, JSON, shown.to_string())

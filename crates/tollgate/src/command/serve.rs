@@ -151,9 +151,9 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     background.spawn(leaving.serve(stop_cores.clone()));
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
-    let is_ending_now = shared.condition.is_ending_now();
+    let is_ending_now = shared.serving.is_ending_now();
     // The cores have ended, so every record is queued. Write the remaining records, then stop everything else.
-    shared.condition.hand_over.end_moves();
+    shared.serving.hand_over.end_moves();
     stop_cores.cancel();
     stop_writer.cancel();
     // After a panic of the writer, nothing was finished.
@@ -346,7 +346,7 @@ pub(crate) fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stoppe
                 }
                 2 => {
                     tracing::warn!("second signal: running responses are cut off");
-                    shared.condition.end_now();
+                    shared.serving.end_now();
                 }
                 _ => std::process::exit(1),
             }

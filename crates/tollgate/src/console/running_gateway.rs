@@ -117,7 +117,7 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn in_flight(&self) -> u64 {
-        u64::try_from(self.shared.condition.in_flight()).unwrap_or(u64::MAX)
+        u64::try_from(self.shared.serving.in_flight()).unwrap_or(u64::MAX)
     }
 
     fn account_use(&self, account: AccountId) -> CapacityUse {

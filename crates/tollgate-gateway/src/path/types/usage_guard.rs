@@ -395,7 +395,7 @@ impl UsageGuard {
         }
         let (status, outcome, reason) = if std::thread::panicking() {
             (500, Outcome::Refused, "E62")
-        } else if self.recorder.shared.condition.is_cutting_off() {
+        } else if self.recorder.shared.serving.is_cutting_off() {
             // As after a kill, it is unknown how much the caller received.
             (if self.answered { 200 } else { 0 }, Outcome::GatewayStopped, "gateway_stopped")
         } else {
