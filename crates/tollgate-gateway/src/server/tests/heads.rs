@@ -204,7 +204,7 @@ async fn only_an_authenticated_caller_gets_100_continue() {
 }
 
 #[tokio::test]
-async fn well_known_pages_are_served() {
+async fn status_endpoints_are_served() {
     let gate = Gate::open(Settings::default());
     for (target, found) in [
         ("/healthz", r#"{"status":"ok"}"#),
