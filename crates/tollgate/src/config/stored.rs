@@ -49,9 +49,9 @@ impl Config {
         if !setting.at_run_time {
             return Err(SettingRefusal::NeedsRestart(self.needs_restart(setting)));
         }
-        if let Some(place) = self.place(setting) {
+        if let Some(source) = self.set_by(setting) {
             let message = format!(
-                "'{name}' is set by {place}, which overrides what is stored here; change it there, or remove it there to change it at \
+                "'{name}' is set by {source}, which overrides what is stored here; change it there, or remove it there to change it at \
                  run time"
             );
             return Err(SettingRefusal::SetElsewhere(message));
@@ -61,7 +61,7 @@ impl Config {
     }
 
     /// The flag, variable or file that sets a setting; `None` if its value comes from the database or is the default.
-    fn place(&self, setting: &SettingSpec) -> Option<String> {
+    fn set_by(&self, setting: &SettingSpec) -> Option<String> {
         match &self.values.get(setting.path)?.source {
             Source::Default | Source::Database => None,
             Source::File => {
