@@ -26,7 +26,7 @@ impl fmt::Debug for ChainKey {
 
 impl ChainKey {
     pub(crate) fn of(hasher: &KeyHasher) -> Self {
-        // This cannot be a key, because keys contain no blanks.
+        // No key has this text, because keys contain no blanks.
         let key = hasher.hash("chains of the ledger and the audit log");
         Self(Hmac::new_from_slice(&key.0).expect("HMAC accepts keys of any length"))
     }

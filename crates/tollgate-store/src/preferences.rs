@@ -75,7 +75,7 @@ pub enum ViewPage {
 
 impl ViewPage {
     pub const ALL: [Self; 4] = [Self::Log, Self::Keys, Self::Members, Self::Channels];
-    /// Their words.
+    /// The words of [`Self::ALL`], in the same order.
     pub const WORDS: [&'static str; 4] = ["log", "keys", "members", "channels"];
 
     pub const fn as_str(self) -> &'static str {

@@ -67,7 +67,7 @@ pub(crate) struct RequestTimes {
     pub(crate) ttft: Histogram,
     /// To the end.
     pub(crate) duration: Histogram,
-    /// Without those of attempts.
+    /// Durations without those of attempts.
     pub(crate) overhead: Histogram,
 }
 

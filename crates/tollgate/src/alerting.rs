@@ -129,7 +129,7 @@ struct Watch {
     schedule: Schedule,
     /// Whether this node evaluates the rules about all nodes.
     leads: Arc<AtomicBool>,
-    /// Another process evaluates the rules of this node.
+    /// Cancelled when another process evaluates the rules of this node.
     left: CancellationToken,
 }
 
@@ -162,7 +162,7 @@ impl Watch {
         while let Ok(observed) = observed.try_recv() {
             self.keep(observed);
         }
-        // Their messages are sent by another process.
+        // Only recorded here: another process sends the messages.
         let _ = timeout(LAST_LIMIT, self.record_waiting(compose::now())).await;
         for _ in self.waiting {
             self.sources.shared.metrics.alert("lost");

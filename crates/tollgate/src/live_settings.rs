@@ -20,7 +20,7 @@ const MAX_STORED: u32 = 1_000;
 /// The settings of a running gateway.
 #[derive(Debug)]
 pub(crate) struct LiveSettings {
-    /// Without stored values.
+    /// The settings at the start, without those stored in the database.
     start: Config,
     current: watch::Sender<Arc<Config>>,
     applied: Mutex<AppliedSettings>,

@@ -134,7 +134,7 @@ impl UsageBounds {
         Self { input, output, reserved_output, candidates, summary_output, searches, assumed_searches }
     }
 
-    /// With an output limit that the gateway sets for each candidate answer.
+    /// These bounds with an output limit that the gateway sets for each candidate answer.
     #[must_use]
     pub fn limited_to(self, tokens: u64) -> Self {
         let output = tokens.saturating_mul(self.candidates.into());

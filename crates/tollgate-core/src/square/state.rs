@@ -53,7 +53,7 @@ impl OfferCondition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferState {
     pub condition: OfferCondition,
-    /// `None`: for as long as is known.
+    /// `None`: since before the recorded history.
     pub since: Option<Timestamp>,
     /// When the first account of an unavailable offer may be tried again, if that is known.
     pub until: Option<Timestamp>,

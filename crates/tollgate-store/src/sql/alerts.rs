@@ -291,7 +291,7 @@ impl AlertStore for SqlStore {
     }
 }
 
-/// The end of a key, out of its spec.
+/// The part of a key's spec that says when it expires.
 #[derive(serde::Deserialize)]
 struct ExpiringSpec {
     expires_at: Option<Timestamp>,

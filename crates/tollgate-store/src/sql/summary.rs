@@ -225,7 +225,7 @@ impl SummaryQuery<'_> {
         format!("{sums} HAVING SUM(f0) > 0 ORDER BY {largest} DESC, k, l LIMIT {MAX_ROWS}")
     }
 
-    /// Appends a `SELECT` for a range, or those that together have its sums.
+    /// Appends the `SELECT`s whose rows together are the sums of a range.
     fn push_parts(&self, parts: &mut Vec<String>, ids: &mut Vec<RequestId>, range: TimeRange) {
         if range.source == SummarySource::Records {
             return parts.push(self.of_records(ids, range));
@@ -330,10 +330,10 @@ impl SummaryQuery<'_> {
         let is_word = |column: &Column| column.kind == ColumnKind::Small;
         let columns = table.columns[1..table.key].iter().take_while(|column| !is_word(column));
         let columns: Vec<&str> = columns.map(|column| column.name).collect();
-        let place = |by: SummaryBy| {
+        let index = |by: SummaryBy| {
             if constant(by) || by.is_time() { Some(0) } else { columns.iter().position(|column| *column == column_of(by)) }
         };
-        match (place(self.by.first), place(self.by.second)) {
+        match (index(self.by.first), index(self.by.second)) {
             (Some(one), Some(other)) => {
                 format!(" GROUP BY {}", columns[..=one.max(other)].join(", "))
             }

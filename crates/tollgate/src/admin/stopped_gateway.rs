@@ -76,7 +76,7 @@ impl StoppedGateway {
         Ok(())
     }
 
-    /// For connections of this command, as those of a running gateway are.
+    /// The connections of this command may reach the same addresses as those of a running gateway.
     fn trust(&self) -> Arc<Trust> {
         Arc::new(Trust::within(compose::addresses(&self.config.load())))
     }
@@ -124,7 +124,7 @@ impl GatewayHandle for StoppedGateway {
     }
 
     fn configured_destination(&self) -> Option<AlertDestination> {
-        // Its secret was read at the start.
+        // Cannot fail: the start has read its secret already.
         alerting::configured_destination(&self.start).ok().flatten()
     }
 

@@ -47,7 +47,7 @@ struct Standing {
     balance: NanoUsd,
 }
 
-/// What a member has reached, and what is noted about it.
+/// The thresholds that a member has reached, and what to record about them.
 #[derive(Debug, PartialEq, Eq)]
 struct Reached {
     /// The conditions that the member is not notified of yet.

@@ -18,7 +18,7 @@ pub(crate) enum Ledger {
         #[arg(long)]
         kind: Option<String>,
         /// Only entries before this one (number in the column `position`)
-        #[arg(long, value_name = "PLACE")]
+        #[arg(long, value_name = "POSITION")]
         before: Option<i64>,
         /// Number of entries, at most 1000
         #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]

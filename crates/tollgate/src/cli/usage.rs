@@ -36,8 +36,8 @@ pub(crate) enum Usage {
         /// Number of records, at most 1000
         #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         limit: u32,
-        /// Continue a list at the place that its last line named
-        #[arg(long, value_name = "PLACE")]
+        /// Continue a list at the position that its last line named
+        #[arg(long, value_name = "POSITION")]
         after: Option<String>,
         #[command(flatten)]
         filter: UsageFilter,

@@ -165,7 +165,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     background.wait().await;
     leave_database(config, &store, (&journal, &folder), left).await;
     console.shut_down();
-    // Until here the journal was written.
+    // The journal is written until here.
     drop((journal, folder));
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);

@@ -73,7 +73,7 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn configured_destination(&self) -> Option<AlertDestination> {
-        // Its secret was read at the start.
+        // Cannot fail: the start has read its secret already.
         alerting::configured_destination(&self.settings.current()).ok().flatten()
     }
 

@@ -142,7 +142,7 @@ impl<'a> Storage<'a> {
         Self { target, control, trust, tasks: TaskTracker::new(), max_tries: MAX_TRIES }
     }
 
-    /// Without further tries.
+    /// Tries every operation only once.
     pub(crate) fn once(self) -> Self {
         Self { max_tries: 1, ..self }
     }

@@ -27,7 +27,7 @@ pub(super) const MAX_FILES: usize = 253;
 /// Larger messages are refused.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// From the new process.
+/// A message of the new process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Ask {
@@ -37,13 +37,13 @@ pub(super) enum Request {
         listen: SocketAddr,
         console: Option<SocketAddr>,
     },
-    /// It is ready to serve.
+    /// The new process is ready to serve.
     Ready,
-    /// It ends without having served.
+    /// The new process ends without having served.
     Failed { why: String },
 }
 
-/// From the running process.
+/// A message of the running process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     Refused {
@@ -67,7 +67,7 @@ pub(super) enum Reply {
     },
 }
 
-/// One end of the conversation. Blocks.
+/// One end of the connection between the two processes. Its calls block.
 #[derive(Debug)]
 pub(super) struct Conversation(UnixStream);
 

@@ -117,7 +117,7 @@ impl TakeOver {
 
     /// Tells the running process to resume serving, with the reason.
     pub(crate) fn give_up(&mut self, failure: &Failure) {
-        // It also resumes if this message does not arrive.
+        // If this cannot be sent, the running process resumes because the connection ends.
         let _ = self.conversation.send(&Request::Failed { why: failure.to_string() }, &[]);
     }
 

@@ -69,7 +69,7 @@ impl Ending {
 pub(crate) enum JournalFailurePolicy {
     /// The request is refused: a limit on money applies, and usage that is not recorded cannot be counted.
     Refuse,
-    /// It is served, counted and logged.
+    /// The request is served, counted and logged.
     Continue,
 }
 

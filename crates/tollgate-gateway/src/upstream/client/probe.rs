@@ -154,7 +154,7 @@ async fn send_request(
     let since = |begin| clock.instant().duration_since(begin);
     let limit_field = serves.profile.max_tokens_field.as_deref();
     let (method, body) = probe_request(channel.spec.protocol, &serves.upstream, limit_field);
-    // As requests to this channel are.
+    // Probes get the parameter edits of the channel, as requests do.
     let (body, _) = edit_parameters(channel.spec.protocol, &body, &channel.spec.parameter_edits);
     let codec = codec(channel.spec.protocol);
     let path = codec.upstream_path(method, &serves.upstream, Framing::Sse);

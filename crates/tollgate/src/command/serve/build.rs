@@ -62,7 +62,7 @@ pub(super) async fn build_components(config: &Config, mut taken: Option<&mut Tak
             "requests interrupted by the end of the last process are recorded as stopped"
         );
     }
-    // Without the database, writes are deferred.
+    // While the database is unreachable, writes are deferred.
     if known_at.is_none() {
         write_catalog_at_start(config, &store).await?;
     }

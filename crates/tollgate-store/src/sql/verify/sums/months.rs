@@ -53,7 +53,7 @@ impl<const K: usize, const F: usize> FromCells for DifferentRow<K, F> {
 /// The histograms of a row, or of the rows of its days.
 struct TimesRow<const K: usize> {
     width: i64,
-    /// Without the width.
+    /// The columns of the key besides the width.
     key: [i64; K],
     lists: [String; TIMES],
 }
