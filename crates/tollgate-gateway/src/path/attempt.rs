@@ -409,10 +409,10 @@ fn contradicts(headers: &HeaderFields, framing: Framing) -> bool {
 }
 
 fn upstream_request_id(headers: &HeaderFields) -> Option<ShortText> {
-    const MOST: usize = 128;
+    const MAX_CHARS: usize = 128;
     // ASCII only.
     let value = [&REQUEST_ID, &OTHER_REQUEST_ID].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
-    Some(value.get(..MOST).unwrap_or(value).into())
+    Some(value.get(..MAX_CHARS).unwrap_or(value).into())
 }
 
 /// Removes a secret from the texts of an upstream's error.

@@ -13,9 +13,9 @@ use tollgate_core::Timestamp;
 use tollgate_protocol::UpstreamProblem;
 
 /// Longest accepted wait.
-const LONGEST_MS: i64 = 86_400_000;
+const MAX_WAIT_MS: i64 = 86_400_000;
 /// Shortest wait; also used for times in the past.
-const SHORTEST_MS: i64 = 1_000;
+const MIN_WAIT_MS: i64 = 1_000;
 /// Bare numbers above these are points in time: seconds, and milliseconds, since the epoch.
 const EPOCH: (f64, f64) = (1e9, 1e12);
 
@@ -26,7 +26,7 @@ pub(crate) fn asked_wait(headers: &HeaderMap, problem: &UpstreamProblem, now: Ti
         .or_else(|| problem.retry_after.map(|secs| i64::from(secs) * 1_000))
         // Reset headers are sent with every response; they are meaningful only for rate limit errors.
         .or_else(|| if problem.status == 429 || problem.quota_exhausted { reset(&text, problem, now) } else { None })?;
-    Some(now.plus_ms(wait_ms.clamp(SHORTEST_MS, LONGEST_MS)))
+    Some(now.plus_ms(wait_ms.clamp(MIN_WAIT_MS, MAX_WAIT_MS)))
 }
 
 /// The wait in the headers that have no other purpose, in milliseconds. It may be negative.

@@ -149,12 +149,12 @@ fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
 
 /// The limit of output tokens, which OpenAI's Responses API does not take below 16. Agents ask for one token to see whether a model answers.
 fn output_limit(out: &mut EncodeContext<'_>) -> Option<u64> {
-    const LEAST: u64 = 16;
+    const MIN_TOKENS: u64 = 16;
     let Located { value, path } = out.request.params.max_tokens.as_ref()?;
-    if *value < LEAST {
-        out.report.adjust(path, &LEAST.to_string());
+    if *value < MIN_TOKENS {
+        out.report.adjust(path, &MIN_TOKENS.to_string());
     }
-    Some(LEAST.max(*value))
+    Some(MIN_TOKENS.max(*value))
 }
 
 /// Why stop sequences are refused.

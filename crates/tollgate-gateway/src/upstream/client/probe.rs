@@ -207,7 +207,7 @@ mod tests {
         },
     };
 
-    const LONGEST: Duration = Duration::from_mins(10);
+    const MAX_TIME: Duration = Duration::from_mins(10);
 
     fn serves() -> ModelMapping {
         ModelMapping {
@@ -225,7 +225,7 @@ mod tests {
         let serves = serves();
         let mut steps = Vec::new();
         let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
-        let result = probe(&channel, &account, &serves, (trust, LONGEST), &clock, &mut |step, _| steps.push(step)).await;
+        let result = probe(&channel, &account, &serves, (trust, MAX_TIME), &clock, &mut |step, _| steps.push(step)).await;
         (steps, result)
     }
 
@@ -237,7 +237,7 @@ mod tests {
         })
         .await;
         for (total_ms, longest, limit) in
-            [(200, LONGEST, 200), (0, Duration::from_millis(150), 150), (9_000, Duration::from_millis(100), 100)]
+            [(200, MAX_TIME, 200), (0, Duration::from_millis(150), 150), (9_000, Duration::from_millis(100), 100)]
         {
             let mut row = testing::channel(&silent.url);
             row.spec.timeouts.total_ms = total_ms;

@@ -253,8 +253,8 @@ pub(super) fn served_differences(old: &ChannelSpec, new: &ChannelSpec) -> Vec<St
 
 /// A value short enough for a line.
 fn short(value: &str) -> String {
-    const LONGEST: usize = 60;
-    match value.char_indices().nth(LONGEST) {
+    const MAX_CHARS: usize = 60;
+    match value.char_indices().nth(MAX_CHARS) {
         Some((cut, _)) => format!("{}…", &value[..cut]),
         None => value.to_owned(),
     }
