@@ -203,7 +203,7 @@ impl Watch {
         if let Err(fault) = self.evaluate_node(&found, now).await {
             if fault.is_unreachable() {
                 let Self { offline, destinations, sources, notifier, .. } = self;
-                offline.tell(&found, destinations, (&sources.node, notifier), &sources.shared.metrics, now).await;
+                offline.send_messages(&found, destinations, (&sources.node, notifier), &sources.shared.metrics, now).await;
             }
             return Err(fault);
         }
@@ -245,7 +245,7 @@ impl Watch {
     async fn evaluate_node(&mut self, found: &[AlertCondition], now: Timestamp) -> Result<(), StoreError> {
         self.destinations = delivery::destinations(&self.sources.store, self.configured.as_ref()).await?;
         let open = self.sources.store.alerts.open_alerts(Some(&self.sources.node)).await?;
-        self.offline.know(&open);
+        self.offline.set_known(&open);
         // After a restart it is not known whether backups fail until one is due.
         let is_unknown = self.sources.backups.is_unknown();
         self.apply(&open, found.to_vec(), &OF_NODE, |rule, _| rule == AlertRule::BackupFailed && is_unknown, now).await

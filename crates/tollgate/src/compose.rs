@@ -82,11 +82,11 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
 /// Opens the store for one command; a gateway may be running on it. There must be a database: a misspelled `--data` must not
 /// create one.
 pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
-    open_there(&settings(common, &[])?).await
+    open_required(&settings(common, &[])?).await
 }
 
 /// Opens the store of these settings for one command. There must be a database.
-pub(crate) async fn open_there(config: &Config) -> Result<Store, Failure> {
+pub(crate) async fn open_required(config: &Config) -> Result<Store, Failure> {
     open_existing(config).await?.ok_or_else(|| {
         Failure::Machine(format!(
             "there is no database in {}; name the gateway's folder with --data, or start one there with `tollgate serve`",

@@ -228,7 +228,7 @@ impl HealthHistory {
         };
         match (before, after) {
             (None, None) => Vec::new(),
-            (Some(open), Some(next)) if open.row.impairment.goes_on_in(&next) => {
+            (Some(open), Some(next)) if open.row.impairment.is_continued_by(&next) => {
                 if open.row.impairment.until == next.until {
                     return Vec::new();
                 }
@@ -305,7 +305,7 @@ impl HealthSubject {
 impl Impairment {
     /// True if `next` continues this state, perhaps with another end. If this one ended before `next` began, `next` is a new
     /// state.
-    fn goes_on_in(&self, next: &Self) -> bool {
+    fn is_continued_by(&self, next: &Self) -> bool {
         (self.state, self.reason) == (next.state, next.reason) && self.until.is_none_or(|until| next.since <= until)
     }
 }

@@ -70,15 +70,15 @@ pub(super) fn outcomes(
 
 /// The outcome of a field that no entry names, found in the body for the upstream.
 fn found((from, to): (Protocol, Protocol), field: &str, sent: &Value) -> ParameterOutcome {
-    if is_there(sent, field) {
+    if has_path(sent, field) {
         return ParameterOutcome::Kept;
     }
-    let other = names_in(from, to, field).into_iter().find(|name| is_there(sent, name));
+    let other = names_in(from, to, field).into_iter().find(|name| has_path(sent, name));
     other.map_or(ParameterOutcome::Rewritten, |name| ParameterOutcome::Renamed(name.to_owned()))
 }
 
 /// Whether a body has something at a path such as `messages[1].content[0].tool`.
-fn is_there(body: &Value, path: &str) -> bool {
+fn has_path(body: &Value, path: &str) -> bool {
     let steps = path.split(['.', '[', ']']).filter(|step| !step.is_empty());
     let found = steps.into_iter().try_fold(body, |value, step| match value {
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
@@ -97,10 +97,10 @@ mod tests {
     fn paths_lead_into_lists() {
         let body = json!({"messages": [{}, {"content": [{"tool": 1}]}], "stream_options": {"include_usage": true}});
         for path in ["messages", "messages[1].content[0].tool", "stream_options.include_usage"] {
-            assert!(is_there(&body, path), "{path}");
+            assert!(has_path(&body, path), "{path}");
         }
         for path in ["messages[2]", "messages[0].content", "messages.content", "stream_options[0]", "stream"] {
-            assert!(!is_there(&body, path), "{path}");
+            assert!(!has_path(&body, path), "{path}");
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::{
     upstream::{
         call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
         credentials::{forwarded_headers, secrets_of},
-        retry_after::asked_wait,
+        retry_after::retry_at,
     },
 };
 
@@ -366,7 +366,7 @@ impl Attempt<'_> {
         for secret in secrets_of(&self.planned.channel, &self.planned.account) {
             redact(&mut problem, secret);
         }
-        let until = asked_wait(headers.as_map(), &problem, progress.now());
+        let until = retry_at(headers.as_map(), &problem, progress.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
     }
 }

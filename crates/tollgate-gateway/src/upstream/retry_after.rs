@@ -20,7 +20,7 @@ const MIN_WAIT_MS: i64 = 1_000;
 const EPOCH: (f64, f64) = (1e9, 1e12);
 
 /// The time after which the upstream accepts requests again, between 1 s and 24 h from now.
-pub(crate) fn asked_wait(headers: &HeaderMap, problem: &UpstreamProblem, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn retry_at(headers: &HeaderMap, problem: &UpstreamProblem, now: Timestamp) -> Option<Timestamp> {
     let text = |name: &str| text(headers, name);
     let wait_ms = stated_wait_ms(headers, now)
         .or_else(|| problem.retry_after.map(|secs| i64::from(secs) * 1_000))
@@ -155,7 +155,7 @@ mod tests {
 
     fn check_problem(headers: &[(&'static str, &str)], problem: &UpstreamProblem, expected_ms: Option<i64>) {
         let map = headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect();
-        assert_eq!(asked_wait(&map, problem, NOW).map(|until| until.ms_since(NOW)), expected_ms, "{headers:?} {problem:?}");
+        assert_eq!(retry_at(&map, problem, NOW).map(|until| until.ms_since(NOW)), expected_ms, "{headers:?} {problem:?}");
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Evaluation {
             let members = self.members().await?.into_iter();
             owners.extend(members.map(|(id, spec)| (Subject::Member(id), spec.name, spec.budgets)));
         }
-        for id in self.keys_to_look_at(slowly).await? {
+        for id in self.keys_to_evaluate(slowly).await? {
             let found = self.sources.store.listing.key(id).await?;
             // A removed key has no budgets.
             let (name, budgets) = found.map_or_else(Default::default, |key| (key.name, key.budgets));
@@ -183,7 +183,7 @@ impl Evaluation {
     }
 
     /// The keys that spent money, and with `slowly` those with alerts.
-    async fn keys_to_look_at(&mut self, slowly: bool) -> Result<BTreeSet<KeyId>, StoreError> {
+    async fn keys_to_evaluate(&mut self, slowly: bool) -> Result<BTreeSet<KeyId>, StoreError> {
         let (spent, until) = self.sources.store.ledger.keys_spent_since(self.position).await?;
         self.position = until;
         self.keys.extend(spent);

@@ -71,7 +71,7 @@ impl MemberNotices {
                 failures.clear();
                 continue;
             }
-            match stop.run_until_cancelled(self.tell_all(&mut failures)).await {
+            match stop.run_until_cancelled(self.notify_all(&mut failures)).await {
                 None => return,
                 Some(result) => {
                     if let Some(fault) = last_fault.observe(&result) {
@@ -82,7 +82,7 @@ impl MemberNotices {
         }
     }
 
-    async fn tell_all(&self, failures: &mut Failures) -> Result<(), StoreError> {
+    async fn notify_all(&self, failures: &mut Failures) -> Result<(), StoreError> {
         let (config, now) = (self.settings.current(), compose::now());
         let store = &self.sources.store;
         let Some(destination) = self.destination(config.text("alerts.member_mail")).await? else { return Ok(()) };
@@ -101,7 +101,7 @@ impl MemberNotices {
             let Some(spec) = row.map(|row| row.read::<MemberSpec>()).transpose()? else { continue };
             let balance = balances.get(&member.member).copied().unwrap_or(NanoUsd::ZERO);
             let standing = Standing { spec, balance };
-            self.tell((member, &standing), &destination, (&config, now), failures).await?;
+            self.notify((member, &standing), &destination, (&config, now), failures).await?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl MemberNotices {
         Ok(found)
     }
 
-    async fn tell(
+    async fn notify(
         &self,
         (member, standing): (&MailedMember, &Standing),
         destination: &AlertDestination,

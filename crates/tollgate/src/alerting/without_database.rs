@@ -40,7 +40,7 @@ fn key(condition: &AlertCondition) -> AlertKey {
 
 impl WithoutDatabase {
     /// Notes that the database is reachable and has these alerts of this node.
-    pub(super) fn know(&mut self, open: &[AlertKey]) {
+    pub(super) fn set_known(&mut self, open: &[AlertKey]) {
         self.stored = open.iter().cloned().collect();
     }
 
@@ -55,7 +55,7 @@ impl WithoutDatabase {
     }
 
     /// Sends messages about conditions that the rules of this node have found and the database does not have, and about their end.
-    pub(super) async fn tell(
+    pub(super) async fn send_messages(
         &mut self,
         found: &[AlertCondition],
         destinations: &[AlertDestination],

@@ -118,7 +118,7 @@ impl SettledCheck {
     /// Compares the entries whose records were all added, and adds the further records that arrived before a time.
     pub(super) async fn add(&mut self, reader: &mut SnapshotReader, sales: Sales, until: i64) -> Result<(), StoreError> {
         let differences = self.compare_entries(reader, Some(self.added_until)).await?;
-        self.tell(reader, differences).await?;
+        self.report_differences(reader, differences).await?;
         for (of, sold) in sales.0 {
             self.sales.merge(of, sold);
         }
@@ -131,7 +131,7 @@ impl SettledCheck {
         let mut differences = self.compare_entries(reader, None).await?;
         let without_entry = std::mem::take(&mut self.sales.0).into_iter();
         differences.extend(without_entry.map(|(of, due)| Difference { of, member_id: None, due, there: Sold::default() }));
-        self.tell(reader, differences).await?;
+        self.report_differences(reader, differences).await?;
         Ok(self.report)
     }
 
@@ -180,7 +180,11 @@ impl SettledCheck {
         (due != there && !may_lack_records).then_some(Difference { of, member_id, due, there })
     }
 
-    async fn tell(&mut self, reader: &mut SnapshotReader, mut differences: Vec<Difference>) -> Result<(), StoreError> {
+    async fn report_differences(
+        &mut self,
+        reader: &mut SnapshotReader,
+        mut differences: Vec<Difference>,
+    ) -> Result<(), StoreError> {
         differences.sort_by_key(|difference| difference.of);
         let unnamed = differences.iter().filter(|difference| difference.member_id.is_none()).map(|difference| difference.of.1);
         let texts = texts(reader, unnamed.take(MAX_DIFFERENCES).collect()).await?;

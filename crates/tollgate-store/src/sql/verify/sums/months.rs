@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollgate_core::Timestamp;
 
-use super::{Difference, tell};
+use super::{Difference, report_differences};
 use crate::{
     StoreError,
     rollup::{DAY, Histogram, MINUTE, MONTH, bucket, bucket_end},
@@ -123,7 +123,7 @@ pub(super) async fn compare_numbers<const K: usize, const F: usize>(
                 differences.push(Difference { key: row.key, figure: column.name, due, stored });
             }
         }
-        tell(reader, table, MONTH, differences, report).await?;
+        report_differences(reader, table, MONTH, differences, report).await?;
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ pub(super) async fn compare_times<const K: usize, const F: usize>(
                 differences.push(Difference { key, figure: column.name, due: count(due), stored: count(stored) });
             }
         }
-        tell(reader, table, MONTH, differences, report).await?;
+        report_differences(reader, table, MONTH, differences, report).await?;
     }
     Ok(())
 }
