@@ -76,8 +76,8 @@ pub(super) fn missing(existing: &[DayRange], from: i64, today: i64, keep_days: u
     let mut day = from.max(today - MAX_PAST_PARTITIONS * width);
     let mut new = Vec::new();
     while day <= until {
-        if let Some(there) = existing.iter().find(|range| range.has(day)) {
-            day = there.next;
+        if let Some(partition) = existing.iter().find(|range| range.has(day)) {
+            day = partition.next;
             continue;
         }
         let first = day.div_euclid(width) * width;
