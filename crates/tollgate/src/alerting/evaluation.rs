@@ -18,7 +18,7 @@ use tollgate_store::{
     Grouping, Journal, LedgerPosition, MemberSpec, RowFilter, RowKind, Store, StoreError, SummaryBy, UsageFilter,
 };
 
-use crate::{compose, config::Config};
+use crate::{compose, config::Config, gateway_settings};
 
 const DAY_MS: i64 = 86_400_000;
 /// The grid that roll-ups begin on, in microseconds.
@@ -101,7 +101,7 @@ impl Evaluation {
         found.extend(backups.failure().map(|failure| backup_condition(node, failure.since, &failure.message)));
         let days = i64::try_from(config.number("alerts.expiry_days")).unwrap_or(0);
         if days > 0 {
-            let mut files: Vec<_> = compose::tls_files(config).map(|files| files.certificate).collect();
+            let mut files: Vec<_> = gateway_settings::tls_files(config).map(|files| files.certificate).collect();
             files.dedup();
             for file in files {
                 let expiry = expiry_of(&file).await;

@@ -24,7 +24,7 @@ use tollgate_gateway::background::notify::{Mail, Notifier};
 use tollgate_store::{AlertDestination, DestinationKind, MailedMember, MemberSpec, ObjectScope, RowKind, StoreError};
 
 use super::{Sources, delivery::WAITS_S};
-use crate::{compose, config::Config, last_fault::LastFault, live_settings::LiveSettings};
+use crate::{compose, config::Config, console_settings, last_fault::LastFault, live_settings::LiveSettings};
 
 /// How often members are looked at.
 const TICK: Duration = Duration::from_mins(1);
@@ -135,7 +135,7 @@ impl MemberNotices {
             return Ok(());
         }
         let new: Vec<&AlertCondition> = found.new.iter().collect();
-        let gateway = (&compose::appearance(config), compose::currency(config));
+        let gateway = (&console_settings::appearance(config), console_settings::currency(config));
         let url = Some(config.text("console.url")).filter(|url| !url.is_empty());
         if let Some(mail) = notice_mail(&member.preferences, gateway, url, &new) {
             let id = format!("notice-{}-{}", member.member, now.0);

@@ -41,7 +41,7 @@ use crate::{
     cli::{Common, Serve},
     compose::{self, RedisTasks},
     config::Config,
-    console, database_watch, disk_watch,
+    console, console_settings, database_watch, disk_watch,
     failure::Failure,
     full_disk, health_share, key_watch, ledger_watch,
     live_settings::LiveSettings,
@@ -130,7 +130,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
     let known = (&shared, &registry, &records);
     let console = console::start(&settings, &store, known, listening.address(), console_socket, scheduled_backups, stop_jobs)?;
-    let addresses = (listening.address(), compose::console_url(config, console.address().unwrap_or(listening.address())));
+    let addresses = (listening.address(), console_settings::console_url(config, console.address().unwrap_or(listening.address())));
     background.spawn(runtime_socket::serve(Arc::clone(&shared), addresses, config.data.clone(), left.clone()));
     // The first process of an upgrade has already shown the messages that are shown once.
     let first_start = if is_upgrade { None } else { Some(&store) };

@@ -86,7 +86,7 @@ mod tests {
     use tollgate_console::SettingKind;
 
     use super::*;
-    use crate::{compose, config::read::values};
+    use crate::{config::read::values, gateway_settings};
 
     fn config(file: &str) -> Config {
         let (read, faults) = values(Some(("tollgate.toml", file)), &|_| None, &[], &[]);
@@ -210,7 +210,7 @@ mod tests {
             let applied = |stored| {
                 let (config, faults) = config("").with_stored(stored);
                 assert!(faults.is_empty(), "{faults:?}");
-                compose::configured(&config)
+                gateway_settings::configured(&config)
             };
             assert_ne!(applied(&before), applied(&after), "{} = {other} changes nothing", setting.path);
         }

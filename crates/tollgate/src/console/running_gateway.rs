@@ -25,7 +25,7 @@ use tollgate_gateway::{
 };
 use tollgate_store::{AlertDestination, Store, StoreError};
 
-use crate::{alerting, channel_test, compose, live_settings::LiveSettings};
+use crate::{alerting, channel_test, console_settings, live_settings::LiveSettings};
 
 /// How long the answer to a change waits until the change is in force.
 const MAX_WAIT_FOR_FORCE: Duration = Duration::from_secs(2);
@@ -135,19 +135,19 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn currency(&self) -> DisplayCurrency {
-        compose::currency(&self.settings.current())
+        console_settings::currency(&self.settings.current())
     }
 
     fn appearance(&self) -> Appearance {
-        compose::appearance(&self.settings.current())
+        console_settings::appearance(&self.settings.current())
     }
 
     fn session_times(&self) -> SessionTimes {
-        compose::session_times(&self.settings.current())
+        console_settings::session_times(&self.settings.current())
     }
 
     fn registration(&self) -> Registration {
-        compose::registration(&self.settings.current())
+        console_settings::registration(&self.settings.current())
     }
 
     fn square_request(&self, from: Option<IpAddr>) -> Result<(), u32> {

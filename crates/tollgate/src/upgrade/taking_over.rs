@@ -21,7 +21,7 @@ use super::{
     predecessors::Predecessors,
     socket_path,
 };
-use crate::{compose, config::Config, failure::Failure};
+use crate::{config::Config, failure::Failure, gateway_settings};
 
 /// Longest wait for an answer; the running process books its records before it hands over.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -129,7 +129,7 @@ impl TakeOver {
 
 /// Reads the files that the settings name, as far as that is possible beside a running gateway.
 fn check_files(config: &Config) -> Result<(), Failure> {
-    for files in compose::tls_files(config) {
+    for files in gateway_settings::tls_files(config) {
         tls_acceptor(&files).map_err(|error| Failure::invalid(error.to_string()))?;
     }
     if let Some(file) = &config.catalog_file {

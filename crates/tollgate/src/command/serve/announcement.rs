@@ -6,7 +6,7 @@ use serde_json::json;
 use tollgate_console::{SetUpLink, make_set_up_link};
 use tollgate_store::{LoginMember, Store};
 
-use crate::{cli::Common, compose, config::Config, failure::Failure, first_start, output};
+use crate::{cli::Common, compose, config::Config, console_settings, failure::Failure, first_start, output};
 
 /// Whether the first admin can sign in.
 enum SetUp {
@@ -111,7 +111,7 @@ async fn set_up_link(config: &Config, store: &Store, console: SocketAddr) -> Set
     };
     match made {
         Ok(SetUpLink::Made(path)) => {
-            let url = compose::console_url(config, console);
+            let url = console_settings::console_url(config, console);
             SetUp::Link(format!("{}{path}", url.as_str().trim_end_matches('/')))
         }
         Ok(SetUpLink::MadeBefore) => SetUp::Needed,
