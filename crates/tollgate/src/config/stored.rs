@@ -20,7 +20,7 @@ impl Config {
         for (name, text) in stored {
             let Some(setting) = table::find(name).filter(|setting| setting.at_run_time) else {
                 faults.push(format!(
-                    "the stored setting '{name}' is none that can be changed at run time; `tollgate settings unset {name}`"
+                    "the stored setting '{name}' cannot be changed at run time; remove it with `tollgate settings unset {name}`"
                 ));
                 continue;
             };
