@@ -164,7 +164,7 @@ impl Timeline<'_> {
         self.import_prices().await
     }
 
-    /// Saves the state of accounts, from which the next start goes on, and that the node ran: strips of health show only such times.
+    /// Saves the state of accounts, with which the next start continues, and that the node ran: strips of health show only such times.
     async fn finish(self) -> Result<HistorySummary> {
         let mut seen_at = self.end.plus_ms(-NODE_RAN_MS);
         while seen_at <= self.end {

@@ -58,7 +58,7 @@ pub(crate) struct BenchOptions {
     /// Number of keys that these records are of.
     #[arg(long, default_value_t = 200)]
     keys: u64,
-    /// Folder for the databases of `usage`, which are kept. Those that are there already are only asked.
+    /// Folder for the databases of `usage`, which are kept. Existing ones are only queried.
     #[arg(long)]
     databases: Option<PathBuf>,
     /// Run `usage` on this PostgreSQL database only, which is kept too.

@@ -19,7 +19,7 @@ pub(crate) struct DevOptions {
     /// Four lines of catalog and an empty log instead of a month of history.
     #[arg(long)]
     empty: bool,
-    /// Go on with the history of the last time, which the gateway may have added to.
+    /// Continue with the history of the last run, to which the gateway may have added.
     #[arg(long, conflicts_with = "empty")]
     keep: bool,
 }

@@ -143,14 +143,15 @@ impl AddressLists {
         if leads_to(address).any(|address| is_in(&self.denied, address)) {
             return Err(UnlistedAddress::Denied);
         }
-        let is_allowed = self.allowed.is_empty() || is_in(&self.allowed, address) || is_in(&self.allowed, stands_for(address));
+        let is_allowed =
+            self.allowed.is_empty() || is_in(&self.allowed, address) || is_in(&self.allowed, embedded_or_same(address));
         if is_allowed { Ok(()) } else { Err(UnlistedAddress::NotAllowed) }
     }
 }
 
 /// The IPv4 address embedded in a mapped address (RFC 4291) or in one with the well-known prefix of NAT64 (RFC 6052). Other addresses
 /// are returned unchanged.
-fn stands_for(address: IpAddr) -> IpAddr {
+fn embedded_or_same(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     match v6.segments() {
         [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => embedded_v4(v6).next().map_or(address, IpAddr::V4),

@@ -6,9 +6,10 @@
 mod counting;
 mod exhausted;
 mod meter;
+mod reservation;
 mod worst_case;
 
-use std::{fmt, mem};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
@@ -16,6 +17,7 @@ use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
 pub use counting::{PackedSpendTotals, SlidingWindow, SpendTotals};
 pub use exhausted::{EarlyRequest, exhausted_limit, has_limits};
 pub use meter::{Meter, RateCheck, rate_statuses};
+pub use reservation::Reservation;
 use worst_case::WorstCaseCost;
 
 use crate::{
@@ -69,25 +71,6 @@ pub enum RateKind {
     Concurrency,
 }
 
-/// Capacity reserved for one request or one of its attempts. It is settled or released when the request ends, whatever the
-/// outcome.
-#[derive(Clone, Debug)]
-pub struct Reservation {
-    pub id: RequestId,
-    /// Arrival; it decides which day and month the money counts for.
-    pub at: Timestamp,
-    /// Limits to check: money first, then requests, tokens, concurrency.
-    pub limits: Vec<Limit>,
-    /// Reserved tokens, input and output.
-    pub tokens: u64,
-    /// Reserved money; zero when no limit bounds money.
-    pub amount: NanoUsd,
-    /// Output limit per candidate answer that `amount` is based on and that must be written into the request; `None` keeps the
-    /// caller's own limit.
-    pub output: Option<u64>,
-    worst_case: WorstCaseCost,
-}
-
 /// Input of [`reservation_for`]. `at` is the arrival of the request, which decides the periods of budgets.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmitInput<'a> {
@@ -109,7 +92,7 @@ pub struct RateStatus {
     pub limit: u64,
     /// Used in the last minute.
     pub used: u64,
-    /// Milliseconds until nothing counts any more.
+    /// Milliseconds until all usage has left the window.
     pub reset_ms: u64,
 }
 
@@ -314,8 +297,8 @@ struct RequestKind {
 const COUNTS_PER_REQUEST: u64 = 10;
 const MIN_COUNTS_PER_MINUTE: u64 = 120;
 
-/// How many token counts a key may ask for in a minute. Clients send dozens at once to show how a context is used, one for each of its
-/// parts, so they have a limit of their own. `None` when nothing limits the key's requests.
+/// Token counts that a key may request per minute. They have a separate limit because clients send dozens at once, one for each
+/// part of a context whose size they show. `None` when nothing limits the key's requests.
 #[must_use]
 pub fn token_counts_per_minute(key: &Key, group: &Group) -> Option<u64> {
     let limits = [key.limits.rpm, key.member.limits.rpm, group.limits.rpm];
@@ -391,70 +374,6 @@ impl LimitRule {
             Self::Requests(max) | Self::Tokens(max) | Self::Concurrency(max) => max > 0,
             Self::Budget(_) | Self::Balance => true,
         }
-    }
-}
-
-// === impl Reservation ===
-
-impl Reservation {
-    /// The same reservation with as much output as `left` affords. `None` when that is below [`MIN_OUTPUT_TOKENS`] per candidate
-    /// answer, or when the caller set the limit.
-    #[must_use]
-    pub fn lowered_to(&self, left: NanoUsd) -> Option<Self> {
-        let worst_case = self.worst_case.lowered_to(left)?;
-        Some(Self {
-            limits: self.limits.clone(),
-            tokens: worst_case.tokens(),
-            amount: worst_case.amount(),
-            output: Some(worst_case.output()),
-            worst_case,
-            ..*self
-        })
-    }
-
-    /// The same reservation with the lowest output limit allowed; `None` when the output may not be lowered.
-    #[must_use]
-    pub fn lowered_to_min(&self) -> Option<Self> {
-        self.lowered_to(self.worst_case.amount_at_min_output()?)
-    }
-
-    /// The part of this reservation beyond an `earlier` one of the same request; `None` when that covers it. A rate the request
-    /// already counts against is not counted again. Money is reserved again where the amount or the budget changed.
-    #[must_use]
-    pub fn exceeding(&self, earlier: &Self) -> Option<Self> {
-        let is_costlier = self.amount > earlier.amount;
-        let same_kind = |one: &Limit, other: &Limit| {
-            one.subject == other.subject && mem::discriminant(&one.rule) == mem::discriminant(&other.rule)
-        };
-        let is_new = |limit: &&Limit| {
-            if limit.bounds_money() {
-                return is_costlier || !earlier.limits.contains(limit);
-            }
-            !earlier.limits.iter().any(|other| same_kind(limit, other))
-        };
-        let limits: Vec<Limit> = self.limits.iter().filter(is_new).copied().collect();
-        (!limits.is_empty()).then(|| Self { limits, ..self.clone() })
-    }
-
-    /// The insufficient money, of several the one with the least left; `None` when all of it suffices. `left_of` returns the
-    /// state of a limit.
-    pub fn insufficient_funds(&self, mut left_of: impl FnMut(&Limit) -> Option<FundsStatus>) -> Option<FundsStatus> {
-        let mut lowest: Option<FundsStatus> = None;
-        for limit in self.limits.iter().filter(|limit| limit.bounds_money()) {
-            if let Some(funds) = left_of(limit)
-                && self.amount > funds.left
-                && lowest.is_none_or(|other| funds.left < other.left)
-            {
-                lowest = Some(funds);
-            }
-        }
-        // Free requests are served even with nothing left.
-        lowest.filter(|_| self.amount > NanoUsd::ZERO)
-    }
-
-    /// True when it reserves money.
-    pub fn bounds_money(&self) -> bool {
-        self.limits.iter().any(Limit::bounds_money)
     }
 }
 

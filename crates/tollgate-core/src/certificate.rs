@@ -1,4 +1,4 @@
-//! The end of a certificate's validity (X.509, RFC 5280): the one field of it that alerts need.
+//! Reads the expiry of a certificate (X.509, RFC 5280), the only field that alerts need.
 
 use crate::{Timestamp, time::first_day_of};
 

@@ -99,7 +99,7 @@ impl ExcerptWriter {
         Excerpt { text, bytes: self.bytes, is_cut: self.is_cut }
     }
 
-    /// Says how much of a long run is missing.
+    /// Ends a run and notes how many of its characters are missing.
     fn end_run(&mut self) {
         let missing = std::mem::take(&mut self.run).saturating_sub(KEPT_RUN);
         if missing > 0 {

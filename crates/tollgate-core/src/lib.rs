@@ -90,7 +90,7 @@ pub use price_list::{
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use retention_clock::RetentionClock;
-pub use retranslation::{ParameterFate, ParameterOutcome, Retranslation, RetranslationFault, retranslate};
+pub use retranslation::{ParameterOutcome, Retranslation, RetranslationFault, TranslatedParameter, retranslate};
 pub use route::{
     AttemptHistory, BusyAccount, CandidateView, CapacityLoad, ChannelBudget, ExcludedCandidate, Exclusion, HealthView, LimitLevel,
     MAX_ATTEMPTS, MAX_TRIES, MissingPrice, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput,

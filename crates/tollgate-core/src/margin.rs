@@ -13,10 +13,9 @@ pub fn amount_margin(sale: NanoUsd, cost: NanoUsd) -> Option<i64> {
     share(i128::from(sale.0), i128::from(cost.0))
 }
 
-/// A share, as decimals write it, in percent with one digit after the point. Rounded down, so that a margin that is not all of the sale
-/// is not shown as 100 %.
+/// A share as a percentage with one decimal, rounded down, so that a margin below the whole sale is not shown as 100 %.
 pub fn percent_down(share: f64) -> f64 {
-    /// Shares have four digits, which binary fractions may be just below.
+    /// Shares have four decimals, and the nearest binary fraction may be slightly lower.
     const BELOW: f64 = 1e-6;
     (share.mul_add(1_000.0, BELOW)).floor() / 10.0
 }

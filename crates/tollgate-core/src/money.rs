@@ -183,7 +183,7 @@ impl From<Price> for SharedPrice {
 }
 
 impl PriceSchedule {
-    /// The same price at all times.
+    /// One price for all times.
     pub fn constant(price: Price) -> Self {
         Self(vec![ScheduledPrice { valid_from: None, price: price.into() }])
     }

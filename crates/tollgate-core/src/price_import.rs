@@ -33,7 +33,7 @@ impl std::fmt::Debug for ImportScope<'_> {
 /// The plan of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportPlan {
-    /// By model, its sale price before the costs of its channels.
+    /// Sorted by model; the sale price of a model before the costs of its channels.
     pub rows: Vec<ImportRow>,
     /// Names of entries that price no served model.
     pub not_served: Vec<String>,

@@ -71,9 +71,9 @@ impl PriceListFormat {
 /// A fault of a list, which makes the whole list invalid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PriceListFault {
-    /// From 1; 0: the whole list.
+    /// Line number, from 1; 0: the fault is of the whole list.
     pub line: u64,
-    /// From 1: for CSV the number of the column, for JSON the character.
+    /// Position in the line, from 1: for CSV the column's number, for JSON the character.
     pub column: u64,
     pub message: String,
 }

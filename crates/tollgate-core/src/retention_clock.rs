@@ -45,7 +45,7 @@ impl RetentionClock {
         let fast = ran.min(passed.saturating_sub(self.steady_since).saturating_sub(STEADY_PERIOD));
         let followed = follow(self.time, now, ran, fast);
         self.time = match stored.cmp(&self.stored) {
-            // Another process moved the time back.
+            // Another process moved the stored time back.
             std::cmp::Ordering::Less => stored,
             std::cmp::Ordering::Equal => followed,
             std::cmp::Ordering::Greater => followed.max(stored),

@@ -1,8 +1,8 @@
-//! A recorded request, written again for the upstream that it was sent to, and its answer in the protocol of that upstream. The catalog
-//! in force decides, which may differ from the one of the request.
+//! Translates a recorded request again for the upstream that it was sent to, and its answer into that upstream's protocol. Uses the
+//! current catalog, which may differ from the one that the request was served by.
 
 mod answer;
-mod fates;
+mod parameters;
 
 use bytes::Bytes;
 use tollgate_protocol::{
@@ -12,13 +12,13 @@ use tollgate_protocol::{
     remove_fields,
 };
 
-pub use self::fates::{ParameterFate, ParameterOutcome};
+pub use self::parameters::{ParameterOutcome, TranslatedParameter};
 use crate::{
     AttemptRecord, Catalog, Channel, ModelMapping, UsageRecord, is_lenient, passthrough_edits, translate_options, upstream_profile,
     with_channel_edits,
 };
 
-/// A request as its upstream was sent it.
+/// A request as it was sent to its upstream.
 #[derive(Clone, Debug)]
 pub struct Retranslation {
     pub from: Protocol,
@@ -26,12 +26,12 @@ pub struct Retranslation {
     /// Path and query below the base URL of the channel.
     pub path: String,
     pub body: Bytes,
-    /// What became of each optional parameter.
-    pub parameters: Vec<ParameterFate>,
+    /// How each optional parameter was translated.
+    pub parameters: Vec<TranslatedParameter>,
     reply: ReplyFacts,
 }
 
-/// What writing an answer needs to know of its request.
+/// Facts about a request that encoding its answer needs.
 #[derive(Clone, Debug)]
 struct ReplyFacts {
     request_id: String,
@@ -46,18 +46,18 @@ struct ReplyFacts {
     custom_tools: Vec<String>,
 }
 
-/// Why a recorded request cannot be written again.
+/// Why a recorded request cannot be translated again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetranslationFault {
     /// No upstream was called.
     NoAttempt,
-    /// The channel does not exist any more.
+    /// The channel no longer exists.
     ChannelGone,
-    /// The body is no request, such as one that was shortened. With the fields at fault.
+    /// The body is not a valid request, for example because it was shortened. The fields are those at fault.
     Malformed(Vec<FieldPath>),
-    /// The upstream cannot express these fields, as the catalog is now.
+    /// With the current catalog, the upstream cannot express these fields.
     Unsupported(Vec<FieldPath>),
-    /// The upstream's protocol counts no tokens: the gateway did.
+    /// The upstream's protocol has no token counts; the gateway counted itself.
     NoCounter,
 }
 
@@ -81,7 +81,7 @@ struct Written {
     custom_tools: Vec<String>,
 }
 
-/// What the request is written with.
+/// Inputs of the translation.
 struct Context<'a> {
     catalog: &'a Catalog,
     record: &'a UsageRecord,
@@ -106,7 +106,7 @@ pub fn retranslate(catalog: &Catalog, record: &UsageRecord, body: &Bytes) -> Res
     let summarised = codec(from).summarise(&target, body);
     let summary = summarised.map_err(|fault| RetranslationFault::from(TranslateError::from(fault)))?;
     let context = Context { catalog, record, channel, mapping: &mapping, to: attempt.protocol, target };
-    // What was left out then for the model or the money of the caller is left out now.
+    // Fields that were left out because of the model or the caller's money are left out again.
     let is_of_body = |entry: &&String| summary.fields.contains(entry) || summary.offered_searches.contains(entry);
     let removed: Vec<FieldPath> = record.dropped.iter().filter(is_of_body).cloned().collect();
     let reduced = remove_fields(body, &removed);
@@ -118,7 +118,7 @@ pub fn retranslate(catalog: &Catalog, record: &UsageRecord, body: &Bytes) -> Res
         from,
         to: context.to,
         path: codec(context.to).upstream_path(written.method, &mapping.upstream, Framing::Sse),
-        parameters: fates::fates((from, context.to), &summary.fields, &dropped, &edited),
+        parameters: parameters::outcomes((from, context.to), &summary.fields, &dropped, &edited),
         body: edited,
         reply: ReplyFacts {
             request_id: record.id.digits(),
@@ -139,7 +139,7 @@ fn channel_of<'a>(catalog: &'a Catalog, attempt: &AttemptRecord) -> Option<&'a C
     by_account.or_else(|| catalog.channel_by_name(&attempt.channel_name)).map(|channel| &**channel)
 }
 
-/// The model as the channel serves it, or as it did then.
+/// The channel's mapping of the model, with the upstream's name that the request was sent with.
 fn mapping_of(channel: &Channel, attempt: &AttemptRecord, model: &str) -> ModelMapping {
     let upstream = attempt.upstream_model.to_string();
     let served = channel.spec.serves.iter().find(|mapping| mapping.model == model);

@@ -175,7 +175,7 @@ impl PlannedAttempt {
         &self.channel.spec.serves[self.mapping_index]
     }
 
-    /// Its entry in the usage record's trace.
+    /// The account's entry in the usage record's trace.
     pub fn trace(&self) -> TraceEntry {
         let (channel, account) = ((&self.channel.spec.name).into(), Some((&self.account.spec.name).into()));
         TraceEntry { channel, account, code: "planned".into(), detail: None }

@@ -1,12 +1,13 @@
-//! Sample catalog rows for tests, to be adapted by struct update.
+//! Sample catalog rows and records for tests, to be adapted by struct update.
 
 use std::sync::Arc;
 
-use tollgate_protocol::{Method, Profile, RequestSummary};
+use tollgate_protocol::{Method, Profile, Protocol, RequestSummary};
 
 use crate::{
-    Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, Member, MemberId, Model,
-    ModelMapping, ModelSpec, Owner, Price, PriceSchedule, Revision, Timestamp, price_effect::plain_key,
+    Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key,
+    KeyId, Member, MemberId, Model, ModelMapping, ModelSpec, Multiplier, Outcome, Owner, Price, PriceSchedule, RequestId, Revision,
+    Tags, Timestamp, Tokens, UsageRecord, price_effect::plain_key,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -107,4 +108,69 @@ pub(crate) fn catalog(channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Mo
 
 pub(crate) fn summary(model: &str, method: Method) -> RequestSummary {
     RequestSummary { text_bytes: 40, ..RequestSummary::minimal(model, method) }
+}
+
+/// A completed request of [`key`] for the model `m`, without tokens, money and attempts.
+pub(crate) fn record() -> UsageRecord {
+    let key = key(&[]);
+    UsageRecord {
+        id: RequestId::from_parts(NOW, [1; 10]),
+        at: NOW,
+        key: key.id,
+        key_name: key.name.into(),
+        member: key.member.id,
+        group: None,
+        group_name: None,
+        protocol_in: Protocol::OpenAi,
+        protocol_out: None,
+        method: Method::Chat,
+        model: Some("m".into()),
+        stream: false,
+        status: 200,
+        outcome: Outcome::Completed,
+        reason: None,
+        detail: None,
+        tokens: Tokens::default(),
+        cost: None,
+        sale: None,
+        price_version: Revision(1),
+        ttft_us: None,
+        duration_us: 1,
+        address: None,
+        client_request_id: None,
+        dropped: Vec::new(),
+        trace: Vec::new(),
+        tags: Tags::default(),
+        sale_multiplier: Multiplier::ONE,
+        finish: None,
+        client: None,
+        request_bytes: 0,
+        attempts: Vec::new(),
+    }
+}
+
+/// An answered attempt of a request for `m` on the account of a [`channel`], without tokens and money.
+pub(crate) fn attempt(channel: &str) -> AttemptRecord {
+    let account = format!("{channel}/0");
+    AttemptRecord {
+        channel: channel_id(channel),
+        channel_name: channel.into(),
+        account: account_id(&account),
+        account_name: (&account).into(),
+        protocol: Protocol::OpenAi,
+        upstream_model: "m-up".into(),
+        at: NOW,
+        status: Some(200),
+        result: AttemptResult::Answered,
+        error: None,
+        tokens: Tokens::default(),
+        cost: None,
+        first_byte_us: None,
+        duration_us: 1,
+        upstream_request_id: None,
+        hedged: false,
+        cost_multiplier: Multiplier::ONE,
+        message: None,
+        sent_us: None,
+    }
 }

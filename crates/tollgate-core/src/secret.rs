@@ -21,9 +21,9 @@ impl Secret {
 
     /// The last four characters, by which people distinguish credentials. `None` below 16 bytes, of which they would reveal too much.
     pub fn end(&self) -> Option<&str> {
-        const SHORTEST: usize = 16;
+        const MIN_BYTES: usize = 16;
         const SHOWN: usize = 4;
-        self.0.len().checked_sub(SHOWN).filter(|_| self.0.len() >= SHORTEST).and_then(|at| self.0.get(at..))
+        self.0.len().checked_sub(SHOWN).filter(|_| self.0.len() >= MIN_BYTES).and_then(|at| self.0.get(at..))
     }
 }
 

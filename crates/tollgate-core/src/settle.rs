@@ -78,7 +78,7 @@ pub struct RequestFacts {
     pub address: Option<ShortText>,
     /// The caller's own request id.
     pub client_request_id: Option<ShortText>,
-    /// As in [`UsageRecord::client`].
+    /// See [`UsageRecord::client`].
     pub client: Option<ShortText>,
     /// Bytes of the request's body, unpacked.
     pub request_bytes: u64,

@@ -15,7 +15,7 @@ use crate::{
     route::cost_with_extras,
 };
 
-/// A request whose price is asked for.
+/// A request to be simulated.
 #[derive(Clone, Debug)]
 pub struct SimulatedRequest {
     pub caller: SimulatedCaller,

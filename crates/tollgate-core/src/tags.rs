@@ -42,11 +42,11 @@ impl Tags {
                 let name = std::str::from_utf8(name).ok().and_then(TagName::parse).ok_or(InvalidTags::Name)?;
                 let is_valid = (1..=MAX_TAG_VALUE).contains(&value.len()) && value.iter().all(|byte| matches!(byte, b' '..=b'~'));
                 let value = std::str::from_utf8(value).ok().filter(|_| is_valid).ok_or(InvalidTags::Value(name))?;
-                let Err(place) = tags.place(name.as_str()) else { return Err(InvalidTags::Repeated(name)) };
+                let Err(index) = tags.search(name.as_str()) else { return Err(InvalidTags::Repeated(name)) };
                 if tags.0.len() == MAX_TAGS {
                     return Err(InvalidTags::TooMany);
                 }
-                tags.0.insert(place, (name.as_str().to_owned(), value.to_owned()));
+                tags.0.insert(index, (name.as_str().to_owned(), value.to_owned()));
             }
         }
         Ok(tags)
@@ -61,9 +61,9 @@ impl Tags {
             }
             if TagName::parse(name).is_some()
                 && is_tag_value(value)
-                && let Err(place) = self.place(name)
+                && let Err(index) = self.search(name)
             {
-                self.0.insert(place, (name.clone(), value.clone()));
+                self.0.insert(index, (name.clone(), value.clone()));
             }
         }
     }
@@ -78,14 +78,14 @@ impl Tags {
             if self.0.len() == MAX_TAGS {
                 return;
             }
-            if let Err(place) = self.place(&name) {
-                self.0.insert(place, (name, value));
+            if let Err(index) = self.search(&name) {
+                self.0.insert(index, (name, value));
             }
         }
     }
 
     /// The position of a name, or the position to insert it at.
-    fn place(&self, name: &str) -> Result<usize, usize> {
+    fn search(&self, name: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known.as_str().cmp(name))
     }
 
@@ -94,7 +94,7 @@ impl Tags {
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.place(name).ok().map(|at| self.0[at].1.as_str())
+        self.search(name).ok().map(|at| self.0[at].1.as_str())
     }
 
     /// Names and values, in the order of the names.

@@ -12,7 +12,7 @@ use crate::{
 
 /// Consecutive refusals after which a field is unsupported.
 const REFUSALS_TO_LEARN: u8 = 3;
-/// How long it stays unsupported.
+/// How long a learned field stays unsupported.
 const LEARNED_FOR_MS: i64 = 600_000;
 /// Refusals further apart than this do not count as consecutive.
 const STREAK_MS: i64 = 600_000;

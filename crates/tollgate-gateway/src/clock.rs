@@ -29,12 +29,12 @@ pub trait Clock: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
-/// What was read from a clock of the operating system on this thread.
+/// How this thread reads a clock of the operating system.
 #[derive(Clone, Copy)]
 enum Reading<T> {
-    /// Each reading is a new one.
+    /// Every reading asks the system.
     Fresh,
-    /// The next reading is kept.
+    /// The next reading asks the system and is kept.
     Next,
     Kept(T),
 }

@@ -11,7 +11,7 @@ use tokio::io::AsyncWrite;
 
 /// Most bytes that are copied together. Linux takes less time to send one piece (send) than to send several (writev); copying as many
 /// bytes as an ordinary request or answer has costs less than that.
-const MOST_COPIED: usize = 2 * 1024;
+const MAX_COPIED: usize = 2 * 1024;
 
 /// Writes pieces with one call; returns how many of their bytes were written.
 pub(crate) fn poll_write_pieces<S: AsyncWrite + Unpin + ?Sized>(
@@ -23,10 +23,10 @@ pub(crate) fn poll_write_pieces<S: AsyncWrite + Unpin + ?Sized>(
     if let [piece] = pieces {
         return stream.poll_write(context, piece);
     }
-    if pieces.iter().map(|piece| piece.len()).sum::<usize>() > MOST_COPIED {
+    if pieces.iter().map(|piece| piece.len()).sum::<usize>() > MAX_COPIED {
         return stream.poll_write_vectored(context, pieces);
     }
-    let mut together = SmallVec::<[u8; MOST_COPIED]>::new();
+    let mut together = SmallVec::<[u8; MAX_COPIED]>::new();
     for piece in pieces {
         together.extend_from_slice(piece);
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[tokio::test]
     async fn few_bytes_are_sent_as_one_piece_and_many_are_not_copied() {
-        let (full, large) = (vec![b'x'; MOST_COPIED - 4], vec![b'x'; MOST_COPIED]);
+        let (full, large) = (vec![b'x'; MAX_COPIED - 4], vec![b'x'; MAX_COPIED]);
         for (pieces, expected) in [
             (vec![&b"head "[..], b"", b"body"], 1),
             (vec![b"head", &full], 1),

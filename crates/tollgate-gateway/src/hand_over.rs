@@ -81,7 +81,7 @@ impl HandOver {
         self.settled_records().clear();
     }
 
-    /// Leaves the sockets to the successor, to which `moves` takes connections.
+    /// Leaves the sockets to the successor. Connections are sent to it through `moves`.
     pub fn leave(&self, moves: mpsc::Sender<MovedConnection>) {
         *self.moves.lock().unwrap_or_else(PoisonError::into_inner) = Some(moves);
         self.has_left.store(true, Ordering::Release);

@@ -2,9 +2,8 @@
 
 use http::{HeaderMap, HeaderValue, header::AsHeaderName};
 
-/// A map of header fields with a filter of the names that it may contain. Most of the fields that are looked up are rarely there
-/// (`origin`, `expect`, `x-tollgate-tags`, `content-encoding`, …), and without a hash it costs next to nothing to find that they
-/// are absent.
+/// A map of header fields with a filter of the names that it may contain. Most of the fields that are looked up are absent
+/// (`origin`, `expect`, `x-tollgate-tags`, `content-encoding`, …), and the filter shows that without computing a hash.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderFields {
     map: HeaderMap,

@@ -1,5 +1,5 @@
-//! Constructs large values in place. `Box::new(value)` builds the value on the stack and copies all of it into the box. For a future,
-//! these are kilobytes of space for its later states, to which nothing was written yet.
+//! Constructs large values in place. `Box::new(value)` builds the value on the stack and copies all of it into the box. Most of a
+//! new future is unwritten space for its later states, so that this copies kilobytes for nothing.
 
 use std::pin::Pin;
 

@@ -29,18 +29,18 @@ pub(crate) use query::Query;
 pub(crate) enum Destination {
     Model(Protocol, Target),
     List(Protocol, ListRequest),
-    /// Something that the service of a protocol keeps, and this gateway does not.
+    /// An object that the protocol's own service stores, and this gateway does not (E69).
     NotStored(Protocol, NotStored),
-    WellKnown(WellKnown),
+    Status(StatusEndpoint),
     /// A path outside the gateway, passed to the console.
     Fallback,
     /// An unknown path under a gateway prefix, or a method it does not accept.
     Refused(Protocol, Refusal),
 }
 
-/// A page of the gateway. Pages require no key.
+/// An endpoint that reports on the gateway and requires no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WellKnown {
+pub(crate) enum StatusEndpoint {
     Health,
     Ready,
     Version,
@@ -57,15 +57,15 @@ pub(crate) enum ListRequest {
 pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderFields) -> Destination {
     let path = uri.path();
     let query = Query::new(uri.query());
-    let page = match path {
-        "/healthz" => Some(WellKnown::Health),
-        "/readyz" => Some(WellKnown::Ready),
-        "/version" => Some(WellKnown::Version),
-        "/metrics" => Some(WellKnown::Metrics),
+    let endpoint = match path {
+        "/healthz" => Some(StatusEndpoint::Health),
+        "/readyz" => Some(StatusEndpoint::Ready),
+        "/version" => Some(StatusEndpoint::Version),
+        "/metrics" => Some(StatusEndpoint::Metrics),
         _ => None,
     };
-    if let Some(page) = page {
-        return if reads(method) { Destination::WellKnown(page) } else { not_allowed(Protocol::OpenAi, READING) };
+    if let Some(endpoint) = endpoint {
+        return if reads(method) { Destination::Status(endpoint) } else { not_allowed(Protocol::OpenAi, READING) };
     }
     match versioned(path) {
         Some(("v1", rest)) => openai::destination(method, rest, headers, query),
@@ -130,7 +130,7 @@ fn reads(method: &HttpMethod) -> bool {
     matches!(*method, HttpMethod::GET | HttpMethod::HEAD)
 }
 
-/// `Allow` of lists and pages.
+/// `Allow` of model lists and status endpoints.
 const READING: &str = "GET, HEAD";
 
 #[cfg(test)]

@@ -14,7 +14,6 @@
 mod address_block;
 pub mod background;
 pub mod clock;
-pub mod condition;
 mod executor;
 pub mod explain;
 pub mod fallback;
@@ -32,6 +31,7 @@ pub mod refusal;
 pub mod request;
 pub mod response;
 pub mod server;
+pub mod serving_state;
 pub mod settings;
 pub mod state;
 pub mod upstream;

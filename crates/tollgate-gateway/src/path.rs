@@ -166,7 +166,7 @@ async fn renew(
     let summary = summarise(head, target, &body).ok()?;
     let renewed = resolve(head, target, catalog, caller, body, summary).ok()?;
     let admission = admit(worker, head, &renewed, Some(admission), guard).await.ok()?;
-    // Until here the previous offer applied.
+    // From here on the new offer applies.
     guard.set_offer(&renewed.offer, &renewed.summary);
     guard.limit_output(admission.output_tokens());
     Some((renewed, admission))

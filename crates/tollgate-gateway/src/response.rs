@@ -70,8 +70,8 @@ pub(crate) const fn whole(bytes: Bytes) -> AnswerBody {
 
 /// Larger bodies are handed over in pieces of this size, so that the caller's reading progress is visible.
 const PIECE_BYTES: usize = 64 * 1024;
-/// The end of a body that is copied: hyper keeps up to two pieces until the caller has read them, and a piece that is not a
-/// copy keeps the whole body in memory.
+/// The end of a body that is copied. hyper keeps up to two pieces until the caller has read them, and an uncopied piece would keep
+/// the whole body in memory.
 const TAIL_BYTES: usize = 4 * PIECE_BYTES;
 
 /// Chunks that are larger are handed over in pieces.

@@ -53,7 +53,7 @@ pub trait ModelPath: Send + Sync + 'static {
 /// The paths a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Serves {
-    /// Models, the gateway's own pages, and the fallback service for other paths.
+    /// Models, the status endpoints, and the fallback service for other paths.
     Everything,
     /// The fallback service alone.
     Fallback,

@@ -274,7 +274,7 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         clock,
         trust,
         settings: ArcSwap::from_pointee(settings),
-        condition: Arc::default(),
+        serving: Arc::default(),
         tracker,
     })
 }

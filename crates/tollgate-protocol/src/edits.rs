@@ -5,6 +5,8 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::{SplicePoints, scan::whole};
+
 /// Ranges of one member, which nearly always occurs once.
 pub(crate) type Ranges = SmallVec<[Range<usize>; 1]>;
 
@@ -94,6 +96,19 @@ impl<'a> Edits<'a> {
         }
         out.extend_from_slice(&text[at..]);
         out
+    }
+
+    /// Inserts the output limit `field` of a body, or lowers a larger one.
+    pub(crate) fn limit_output(&mut self, body: &[u8], points: &SplicePoints, field: &str, limit: u64) {
+        for range in &points.max_output {
+            let given = body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok());
+            if given.and_then(whole).is_none_or(|requested| requested > limit) {
+                self.replace(range.clone(), limit.to_string().into_bytes());
+            }
+        }
+        if points.max_output.is_empty() {
+            self.insert(points.body_open, first_member(body, points.body_open, field, &limit.to_string()));
+        }
     }
 
     /// Like [`Edits::apply`] for a whole body; returns the same buffer if nothing changes.

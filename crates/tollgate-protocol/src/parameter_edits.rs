@@ -201,7 +201,7 @@ fn outside<'n>(text: &str, min: Option<&'n Number>, max: Option<&'n Number>) -> 
 fn is_value(edited: &EditedValue<'_>, value: &Value) -> bool {
     let mut text = String::new();
     write_value(edited, &mut text);
-    serde_json::from_str::<Value>(&text).is_ok_and(|there| there == *value)
+    serde_json::from_str::<Value>(&text).is_ok_and(|parsed| parsed == *value)
 }
 
 /// A forced value in the list of changes: objects and lists are not written out.

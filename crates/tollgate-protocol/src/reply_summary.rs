@@ -16,26 +16,26 @@ pub struct Usage {
     /// All input tokens.
     #[n(0)]
     pub prompt_total: u64,
-    /// Of those, read from the provider's cache.
+    /// The part of `prompt_total` read from the provider's cache.
     #[n(1)]
     pub cached: u64,
-    /// Of those, written to the provider's cache.
+    /// The part of `prompt_total` written to the provider's cache.
     #[n(2)]
     pub cache_write: u64,
-    /// Of the tokens in `cache_write`, those kept for an hour, which cost more.
+    /// The part of `cache_write` that is kept for an hour, which costs more.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[n(3)]
     pub cache_write_1h: u64,
-    /// Of all input tokens, image tokens, if the provider reports them.
+    /// The image tokens in `prompt_total`, if the provider reports them.
     #[n(4)]
     pub image: u64,
-    /// Of all input tokens, audio tokens, if the provider reports them.
+    /// The audio tokens in `prompt_total`, if the provider reports them.
     #[n(5)]
     pub audio: u64,
     /// All output tokens.
     #[n(6)]
     pub completion_total: u64,
-    /// Of those, reasoning (thinking) tokens.
+    /// The reasoning (thinking) tokens in `completion_total`.
     #[n(7)]
     pub reasoning: u64,
 }

@@ -41,7 +41,7 @@ pub trait AlertStore: Send + Sync + fmt::Debug {
         &self,
         condition: &AlertCondition,
         node: &str,
-        told: &[ToldDestination],
+        notified: &[NotifiedDestination],
         now: Timestamp,
     ) -> Result<Option<AlertId>, StoreError>;
 
@@ -79,8 +79,8 @@ pub trait AlertStore: Send + Sync + fmt::Debug {
     async fn expiring_keys(&self, now: Timestamp, before: Timestamp) -> Result<Vec<ExpiringKey>, StoreError>;
 }
 
-/// A destination of an alert, with the state of the message that it was raised; [`MessageState::Sent`] if that was sent already.
-pub type ToldDestination = (AlertDestinationId, MessageState);
+/// A destination with the state of the message that the alert was raised; [`MessageState::Sent`] if that was sent already.
+pub type NotifiedDestination = (AlertDestinationId, MessageState);
 
 /// An alert with its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]

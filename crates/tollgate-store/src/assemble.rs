@@ -109,8 +109,8 @@ impl GroupIds {
 
     /// Adds a group; a live one wins over removed ones of its name.
     pub(crate) fn add(&mut self, name: String, id: GroupId, live: bool) {
-        let there = self.0.get(&name).copied();
-        if there.is_none_or(|(was_live, was)| (live, id) > (was_live, was)) {
+        let existing = self.0.get(&name).copied();
+        if existing.is_none_or(|(was_live, was)| (live, id) > (was_live, was)) {
             self.0.insert(name, (live, id));
         }
     }

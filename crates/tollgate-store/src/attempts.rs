@@ -38,9 +38,9 @@ pub struct AttemptFilter {
     pub account: Option<AccountId>,
     pub model: Option<String>,
     pub result: Option<AttemptResult>,
-    /// Of requests that arrived at or after the hour of this time.
+    /// Only attempts of requests that arrived at or after the hour of this time.
     pub since: Option<Timestamp>,
-    /// Of requests that arrived before the end of the hour in which this time lies.
+    /// Only attempts of requests that arrived before the end of the hour of this time.
     pub until: Option<Timestamp>,
 }
 

@@ -64,7 +64,7 @@ pub struct BackupReport {
     pub records: Option<u64>,
     /// Segments of the journal.
     pub segments: usize,
-    /// The master key is in it.
+    /// Whether the backup contains the master key.
     pub has_master_key: bool,
     /// Size of the file in bytes.
     pub bytes: u64,

@@ -26,7 +26,7 @@ impl fmt::Debug for ChainKey {
 
 impl ChainKey {
     pub(crate) fn of(hasher: &KeyHasher) -> Self {
-        // No key looks like this: blanks are not allowed in one.
+        // No key has this text, because keys contain no blanks.
         let key = hasher.hash("chains of the ledger and the audit log");
         Self(Hmac::new_from_slice(&key.0).expect("HMAC accepts keys of any length"))
     }
@@ -91,7 +91,7 @@ pub(crate) struct LedgerLinkRow<'a> {
     pub(crate) kind: &'a str,
     pub(crate) amount: i64,
     pub(crate) balance: i64,
-    /// Of a `settle` entry: batch, number of requests, first and last arrival.
+    /// Batch, number of requests, and first and last arrival; only for `settle` entries.
     pub(crate) covered: Option<[i64; 4]>,
     pub(crate) parts: Option<&'a str>,
     pub(crate) idempotency_key: Option<&'a str>,

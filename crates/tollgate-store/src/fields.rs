@@ -42,7 +42,7 @@ pub use value::{FieldValue, time_text};
 pub trait Row: Sized + 'static {
     /// The table: what each field is, and how it is read from and written to a row.
     const FIELDS: &'static [Field<Self>];
-    /// The same without the row's type.
+    /// [`Self::FIELDS`] without the row's type.
     const OBJECT: &'static Object;
 
     fn blank() -> Self;
@@ -55,9 +55,9 @@ pub trait Row: Sized + 'static {
 
 /// An entry of a row's table: the description of a field and its conversions.
 pub struct Field<R: 'static> {
-    /// Its description.
+    /// The field's description.
     pub shape: FieldShape,
-    /// Its value in JSON; null if it has none.
+    /// The field's value in JSON; null if it has none.
     pub get: fn(&R) -> Value,
     /// Writes a value that fits `shape`. The error is the end of a sentence.
     pub set: fn(&mut R, &Value) -> Result<(), String>,

@@ -9,7 +9,7 @@ use crate::{GroupUsers, RowKind, StoreError};
 /// The default group of members who have no other.
 const DEFAULT_GROUP: &str = "default";
 
-/// A member or a key, as far as it is about groups.
+/// The parts of a member's or a key's row that name groups.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupUserRow {
     pub(crate) id: String,
@@ -29,7 +29,7 @@ struct NamedGroups {
 #[derive(Debug, Default)]
 pub(crate) struct GroupCount {
     users: HashMap<String, GroupUsers>,
-    /// Default groups by member id, of members who have one of their own.
+    /// Default groups by member id. Members without one are left out.
     defaults: HashMap<String, String>,
 }
 

@@ -78,7 +78,7 @@ pub struct TransitionFilter {
 /// Channels or accounts whose transitions are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransitionSubject {
-    /// Of channels and of accounts.
+    /// Channels and accounts.
     #[default]
     All,
     Channels,

@@ -5,19 +5,16 @@ use std::fmt;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tollgate_core::{Billing, InviteId, MemberId, MemberStatus, PasskeyId, Role, Secret, SessionId, Timestamp};
+use tollgate_core::{InviteId, MemberId, MemberStatus, Role, Secret, SessionId, Timestamp};
 
-use crate::{
-    AdminScope, KeyHash, MailedMember, MemberPreferences, MemberSpec, ObjectScope, Passkey, SavedView, SortOrder, StoreError,
-    UsedChallenge,
-};
+use crate::{KeyHash, MailedMember, MemberPreferences, MemberSpec, ObjectScope, Passkey, SavedView, SortOrder, StoreError};
 
 /// Sessions of one member; a further one ends the oldest.
 pub const MAX_SESSIONS: usize = 50;
 /// Invites that can be accepted at the same time.
 pub const MAX_INVITES: usize = 1_000;
 
-/// Part of the JSON of a session that the browser keeps.
+/// Part of the JSON of every session that browsers keep when they are closed.
 pub(crate) const REMEMBERED: &str = "\"remembered\":true";
 
 /// The means by which a member signs in.
@@ -57,7 +54,7 @@ pub enum SignInMethod {
     /// A one-time link or an invite.
     Link,
     Oidc,
-    /// A passkey, which has verified the person itself: no second proof is asked for.
+    /// A passkey. It verifies the person, so that no second factor is required.
     Passkey,
 }
 
@@ -145,12 +142,12 @@ impl Session {
     }
 }
 
-/// After which time without a request sessions end, in milliseconds.
+/// Times without a request after which sessions end, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleTimes {
-    /// Of sessions that end with the browser.
+    /// For sessions that end with the browser.
     pub idle_ms: i64,
-    /// Of sessions that the browser keeps.
+    /// For sessions that the browser keeps.
     pub remembered_ms: i64,
 }
 
@@ -244,192 +241,6 @@ pub struct PasswordLink {
     pub expires_at: Timestamp,
 }
 
-/// A change of how members sign in. Members are named.
-#[derive(Clone, Debug)]
-pub enum IdentityChange {
-    SetEmail {
-        member: String,
-        email: Option<String>,
-    },
-    /// Ends the member's sessions and links.
-    SetPassword {
-        member: String,
-        hash: Secret,
-    },
-    /// Ends the member's sessions. `step` is the time step of the code that proved the secret; its code cannot be
-    /// used again.
-    EnableTotp {
-        member: String,
-        secret: Secret,
-        step: i64,
-        recovery_codes: Vec<KeyHash>,
-    },
-    /// Ends the member's sessions.
-    DisableTotp {
-        member: String,
-    },
-    SetRecoveryCodes {
-        member: String,
-        recovery_codes: Vec<KeyHash>,
-    },
-    /// The passkey is of this member.
-    AddPasskey {
-        member: String,
-        passkey: Box<Passkey>,
-        challenge: UsedChallenge,
-    },
-    RenamePasskey {
-        passkey: PasskeyId,
-        name: String,
-    },
-    RemovePasskey {
-        passkey: PasskeyId,
-    },
-    /// Removes all passkeys of a member and ends the member's sessions.
-    RemovePasskeys {
-        member: String,
-    },
-    /// Notes a sign-in. A signature counter that has not advanced is refused: the passkey may have been copied.
-    UsePasskey {
-        passkey: PasskeyId,
-        sign_count: u32,
-        is_backed_up: bool,
-        challenge: UsedChallenge,
-    },
-    /// Notes in the audit log that the signature counter of a passkey had not advanced.
-    ReportPasskey {
-        passkey: PasskeyId,
-        sign_count: u32,
-    },
-    SetPreferences {
-        member: String,
-        preferences: MemberPreferences,
-    },
-    /// Without a subject: ends the member's sessions.
-    SetSubject {
-        member: String,
-        subject: Option<String>,
-    },
-    OpenSession {
-        member: String,
-        session: Box<NewSession>,
-        factor: SecondFactor,
-    },
-    EndSession {
-        session: SessionId,
-    },
-    MakeInvite {
-        invite: Box<Invite>,
-        hash: KeyHash,
-    },
-    RevokeInvite {
-        invite: InviteId,
-    },
-    /// Creates the member with the role and the groups of the invite.
-    AcceptInvite {
-        hash: KeyHash,
-        member: String,
-        email: Option<String>,
-        password: Secret,
-    },
-    /// Creates a member without an invite: active, with the role `member`, and nothing but what is given here.
-    Register {
-        member: String,
-        /// Granted to the member, and used by keys that name none.
-        group: Option<String>,
-        billing: Billing,
-        email: Option<String>,
-        password: Secret,
-    },
-    /// Precondition: the member has no link that is still valid.
-    ExpectNoLink {
-        member: String,
-    },
-    /// Replaces the member's link.
-    MakeLink {
-        member: String,
-        kind: LinkKind,
-        hash: KeyHash,
-        expires_at: Timestamp,
-    },
-    /// Sets the password of the member that the link is for. With another name, a link of the set-up makes an admin of that name
-    /// instead, because names do not change; other links refuse one.
-    UseLink {
-        hash: KeyHash,
-        password: Secret,
-        name: Option<String>,
-    },
-}
-
-impl IdentityChange {
-    /// The smallest scope that may make this change. The routes see to it that members change only their own login.
-    pub(crate) const fn needs(&self) -> AdminScope {
-        match self {
-            Self::SetPassword { .. }
-            | Self::EnableTotp { .. }
-            | Self::DisableTotp { .. }
-            | Self::SetRecoveryCodes { .. }
-            | Self::SetPreferences { .. }
-            | Self::AddPasskey { .. }
-            | Self::RenamePasskey { .. }
-            | Self::RemovePasskey { .. }
-            | Self::OpenSession { .. }
-            | Self::EndSession { .. } => AdminScope::Member,
-            Self::SetEmail { .. }
-            | Self::SetSubject { .. }
-            | Self::RemovePasskeys { .. }
-            | Self::UsePasskey { .. }
-            | Self::ReportPasskey { .. }
-            | Self::MakeInvite { .. }
-            | Self::RevokeInvite { .. }
-            | Self::AcceptInvite { .. }
-            | Self::Register { .. }
-            | Self::ExpectNoLink { .. }
-            | Self::MakeLink { .. }
-            | Self::UseLink { .. } => AdminScope::Admin,
-        }
-    }
-}
-
-/// Why a change of how members sign in was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdentityRefusal {
-    EmailTaken,
-    SubjectTaken,
-    /// The one-time or recovery code was used before.
-    CodeUsed,
-    LinkInvalid,
-    /// Of [`IdentityChange::ExpectNoLink`].
-    LinkExists,
-    InviteInvalid,
-    TooManyInvites,
-    /// The authenticator's passkey is one of a member already.
-    PasskeyTaken,
-    TooManyPasskeys,
-    /// The signature counter of a passkey has not advanced.
-    PasskeyCounter,
-    /// The challenge was answered before.
-    ChallengeUsed,
-}
-
-impl fmt::Display for IdentityRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::EmailTaken => "the e-mail address belongs to another member",
-            Self::SubjectTaken => "the account of the OpenID provider belongs to another member",
-            Self::CodeUsed => "the code was used before; wait for the next one",
-            Self::LinkInvalid => "the link is not valid: it was used, was replaced, or is too old; ask for a new one",
-            Self::LinkExists => "the member has a link that is still valid",
-            Self::InviteInvalid => "the invite is not valid: it was accepted, was revoked, or is too old; ask for a new one",
-            Self::TooManyInvites => "there are too many open invites; revoke some of them first",
-            Self::PasskeyTaken => "the passkey was added already",
-            Self::TooManyPasskeys => "the member has as many passkeys as can be; remove one first",
-            Self::PasskeyCounter => "the signature counter of the passkey has not advanced: it may have been copied",
-            Self::ChallengeUsed => "the challenge was answered before; begin again",
-        })
-    }
-}
-
 /// Reads how members sign in.
 #[async_trait]
 pub trait IdentityStore: Send + Sync + fmt::Debug {
@@ -473,7 +284,7 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
     async fn mailed_members(&self) -> Result<Vec<MailedMember>, StoreError>;
 
     /// Records what a member was notified of by mail. Replaces the previous record.
-    async fn record_notified(&self, member: MemberId, told: &[String]) -> Result<(), StoreError>;
+    async fn record_notified(&self, member: MemberId, notified: &[String]) -> Result<(), StoreError>;
 
     /// The active admins, oldest first; at most 100.
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError>;

@@ -23,9 +23,9 @@ pub(crate) struct LoginRow {
 }
 
 /// A login whose member is notified by mail, with the alerts that the member was notified of; `None` without an address.
-pub(crate) fn mailed_member(login: &LoginRow, told: Vec<String>) -> Option<MailedMember> {
+pub(crate) fn mailed_member(login: &LoginRow, notified: Vec<String>) -> Option<MailedMember> {
     let (member, email) = (MemberId::parse(&login.member)?, login.email.clone()?);
-    Some(MailedMember { member, email, preferences: login.state.preferences.clone(), told })
+    Some(MailedMember { member, email, preferences: login.state.preferences.clone(), notified })
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -116,13 +116,13 @@ impl fmt::Debug for KeyHasher {
 /// Why a secret is not acceptable as a service key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecret {
-    #[error("a secret has 16 to 200 characters, this one has {0}")]
+    #[error("a secret must have 16 to 200 characters, this one has {0}")]
     Length(usize),
     /// Contains something other than visible ASCII characters.
-    #[error("a secret consists of visible ASCII characters, without blanks")]
+    #[error("a secret must consist of visible ASCII characters, without blanks")]
     Characters,
     /// Begins like a generated key, but its checksum is wrong.
-    #[error("a secret that begins with 'sk-tg-' must be a whole key; its checksum does not fit")]
+    #[error("a secret that begins with 'sk-tg-' must be a whole key; its checksum does not match")]
     Checksum,
     #[error("a secret that begins with 'tga-' is an admin key; it cannot be a service key")]
     Admin,

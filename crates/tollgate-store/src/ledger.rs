@@ -202,7 +202,7 @@ pub struct Balance {
 }
 
 impl Posting {
-    /// Its address as the ledger has it.
+    /// The posting's address as the ledger stores it.
     pub(crate) fn address_text(&self) -> Option<String> {
         self.address.map(|address| address.to_canonical().to_string())
     }

@@ -7,6 +7,7 @@ mod alerts;
 mod apply;
 mod assemble;
 mod attempts;
+mod audit_event;
 mod backup;
 mod cached;
 pub mod catalog_file;
@@ -27,6 +28,7 @@ pub mod fields;
 mod group_users;
 mod health_history;
 mod identity;
+mod identity_change;
 mod identity_rows;
 mod journal;
 mod key_use;
@@ -67,18 +69,17 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, MemberId, Req
 pub use alerts::{
     Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, CONFIGURED_DESTINATION, ClaimedMessage,
     DestinationKind, DestinationSecrets, MAX_ALERT_DESTINATIONS, MAX_OPEN_ALERTS, MessageKind, MessageResult, MessageState,
-    PLAYGROUND_KEY_NAME, ToldDestination,
+    NotifiedDestination, PLAYGROUND_KEY_NAME,
 };
 pub use attempts::{AttemptFilter, AttemptsBy, AttemptsRow};
+pub use audit_event::{AuditAction, AuditEvent, AuditKind};
 pub use backup::{
     BackupFile, BackupFolder, BackupNote, BackupOrigin, BackupReport, BackupSource, FailedBackup, FolderProbe, MAX_FAILED_BACKUPS,
     RestoreReport, RestoreTarget, RestoredBackup, back_up, backup_bytes, restore, restore_to_check,
 };
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
-pub use change::{
-    Actor, AuditAction, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, ContentAction, JobAction, RowKind, Toggle,
-};
+pub use change::{Actor, Change, ChangeOrigin, ChangedRow, ContentAction, JobAction, RowKind, Toggle};
 pub use client_certificate::{MAX_PEM, certificate_chain, private_key};
 pub use contents::{ContentStore, StoredContents};
 pub use counters::{
@@ -94,10 +95,10 @@ pub use health_history::{
     TransitionSubject,
 };
 pub use identity::{
-    IdentityChange, IdentityRefusal, IdentityStore, IdleTimes, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember,
-    MAX_INVITES, MAX_SESSIONS, NewSession, PasswordLink, SecondFactor, Session, SessionClient, SessionFilter, SessionSpec,
-    SignInMethod,
+    IdentityStore, IdleTimes, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember, MAX_INVITES, MAX_SESSIONS, NewSession,
+    PasswordLink, SecondFactor, Session, SessionClient, SessionFilter, SessionSpec, SignInMethod,
 };
+pub use identity_change::{IdentityChange, IdentityRefusal};
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,
     RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, WrittenEntries, WrittenEntry, read_journal,
@@ -228,7 +229,7 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// The use of these keys (`None`: of all), ordered by their ids, without keys that had no request.
     async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError>;
 
-    /// Those of `keys` that had no request.
+    /// The keys among `keys` that had no request.
     async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError>;
 
     /// The last requests of these keys, ordered by their ids, without keys that have no record. Takes one look-up for each key, so

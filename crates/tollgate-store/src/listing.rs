@@ -105,7 +105,7 @@ pub struct DatabaseSize {
     pub kind: &'static str,
     /// Bytes on disk, with those of the write-ahead log of SQLite; 0 in memory.
     pub bytes: u64,
-    /// Bytes of them that are in the write-ahead log, which is emptied into the database from time to time; `None`: not known here.
+    /// The part of `bytes` in the write-ahead log, which checkpoints move into the database; `None`: unknown.
     pub log_bytes: Option<u64>,
     pub schema: i64,
 }

@@ -42,7 +42,7 @@ pub struct PasskeySpec {
     pub used_at: Option<Timestamp>,
 }
 
-/// A challenge that is answered with a change, once.
+/// A challenge that a change answers. It can be answered once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsedChallenge {
     pub hash: KeyHash,

@@ -9,9 +9,9 @@ pub const MAX_SAVED_VIEWS: usize = 20;
 pub const MAX_SHARING_MEMBERS: usize = 200;
 /// Members who are notified by mail, at most.
 pub const MAX_MAILED_MEMBERS: usize = 10_000;
-/// Part of the JSON of a login with a view that is shared.
+/// Part of the JSON of every login with a shared view.
 pub(crate) const SHARED_VIEW: &str = "\"shared\":true";
-/// Part of the JSON of a login whose member is notified by mail.
+/// Part of the JSON of every login whose member is notified by mail.
 pub(crate) const NOTICE_MAIL: &str = "\"notice_mail\":true";
 
 /// What a member has chosen about pages and notices; `None`: the browser's or the system's.
@@ -58,7 +58,7 @@ pub struct MailedMember {
     pub email: String,
     pub preferences: MemberPreferences,
     /// Subjects of the alerts that the member was notified of and that still hold.
-    pub told: Vec<String>,
+    pub notified: Vec<String>,
 }
 
 /// A page whose filter can be saved as a view.
@@ -75,7 +75,7 @@ pub enum ViewPage {
 
 impl ViewPage {
     pub const ALL: [Self; 4] = [Self::Log, Self::Keys, Self::Members, Self::Channels];
-    /// Their words.
+    /// The words of [`Self::ALL`], in the same order.
     pub const WORDS: [&'static str; 4] = ["log", "keys", "members", "channels"];
 
     pub const fn as_str(self) -> &'static str {

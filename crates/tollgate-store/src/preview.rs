@@ -19,7 +19,7 @@ pub struct Preview {
     pub after: Catalog,
     /// The keys that are valid now.
     pub keys_before: HashMap<KeyId, Key>,
-    /// Those of them that are valid afterwards.
+    /// The keys of `keys_before` that are still valid afterwards.
     pub keys: HashMap<KeyId, Key>,
     /// The keys that are valid afterwards, each with its present state.
     pub changed: Vec<(Option<Key>, Key)>,

@@ -48,13 +48,13 @@ impl fmt::Debug for ChannelSecrets {
 
 impl ChannelSecrets {
     /// Moves the secrets out of a spec and leaves `***` instead. `***` in the spec means the secret of the stored row (`there`).
-    pub(crate) fn take_from(spec: &mut ChannelSpec, there: Option<&(ChannelSpec, Self)>) -> Result<Self, FieldProblem> {
+    pub(crate) fn take_from(spec: &mut ChannelSpec, existing: Option<&(ChannelSpec, Self)>) -> Result<Self, FieldProblem> {
         let mut taken = Self::default();
         if let Some(proxy) = spec.proxy.as_mut().filter(|proxy| has_password(proxy)) {
             let shown = redacted_proxy(proxy);
             taken.proxy = if *proxy != shown {
                 Some(std::mem::replace(proxy, shown))
-            } else if let Some((_, kept)) = there.filter(|(old, _)| old.proxy.as_deref() == Some(proxy.as_str())) {
+            } else if let Some((_, kept)) = existing.filter(|(old, _)| old.proxy.as_deref() == Some(proxy.as_str())) {
                 kept.proxy.clone()
             } else {
                 let message = "'***' means the stored password, and none is stored for this address; give the password itself";
@@ -63,7 +63,8 @@ impl ChannelSecrets {
         }
         for (name, value) in &mut spec.headers {
             let value = std::mem::replace(value, STARS.to_owned());
-            let kept = || there?.1.headers.iter().find(|(kept, _)| kept.eq_ignore_ascii_case(name)).map(|(_, kept)| kept.clone());
+            let kept =
+                || existing?.1.headers.iter().find(|(kept, _)| kept.eq_ignore_ascii_case(name)).map(|(_, kept)| kept.clone());
             let Some(whole) = (if value == STARS { kept() } else { Some(value) }) else {
                 let message = format!("'***' means the stored value, and none is stored for '{name}'; give the value itself");
                 return Err(FieldProblem { field: "headers", message });
@@ -72,7 +73,7 @@ impl ChannelSecrets {
         }
         if let Some(key) = &mut spec.client_key {
             let given = std::mem::replace(key, STARS.to_owned());
-            taken.client_key = if given == STARS { there.and_then(|(_, kept)| kept.client_key.clone()) } else { Some(given) };
+            taken.client_key = if given == STARS { existing.and_then(|(_, kept)| kept.client_key.clone()) } else { Some(given) };
             if taken.client_key.is_none() {
                 let message = "'***' means the stored key, and none is stored; give the key itself";
                 return Err(FieldProblem { field: "client_key", message: message.to_owned() });
@@ -146,13 +147,13 @@ mod tests {
 
     #[test]
     fn masked_secrets_sent_back_keep_the_stored_ones() {
-        let there = spec("http://me:***@proxy:1", &[("Api-Key", STARS)]);
+        let existing = spec("http://me:***@proxy:1", &[("Api-Key", STARS)]);
         let kept = ChannelSecrets {
             proxy: Some("http://me:x@proxy:1".to_owned()),
             headers: vec![("Api-Key".to_owned(), "key".to_owned())],
             client_key: Some("pem".to_owned()),
         };
-        let old = Some((there.clone(), kept.clone()));
+        let old = Some((existing.clone(), kept.clone()));
         let mut plain = spec("http://me@proxy:1", &[]);
         assert!(ChannelSecrets::take_from(&mut plain, old.as_ref()).unwrap().to_secret().is_none());
         let mut shown = spec("http://me:***@proxy:1", &[("api-key", STARS), ("x-two", "2")]);

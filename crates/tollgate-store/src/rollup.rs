@@ -34,7 +34,8 @@ pub(crate) type KeySumKey = [i64; 10];
 pub(crate) type KeyTotalKey = [i64; 4];
 /// Dimensions of sums of each value of a tag: minute, tag, value, group, model, outcome.
 pub(crate) type TagSumKey = [i64; 6];
-/// The same by key: minute, key, member, tag, value, group, model, channel, account, protocol, outcome, reason.
+/// Dimensions of sums of each value of a tag by key: minute, key, member, tag, value, group, model, channel, account, protocol,
+/// outcome, reason.
 pub(crate) type KeyTagSumKey = [i64; 12];
 /// Dimensions of sums of each account: minute, account, group, model, channel, protocol, outcome, reason.
 pub(crate) type AccountSumKey = [i64; 8];
@@ -66,7 +67,7 @@ pub(crate) struct RequestTimes {
     pub(crate) ttft: Histogram,
     /// To the end.
     pub(crate) duration: Histogram,
-    /// Without those of attempts.
+    /// Durations without those of attempts.
     pub(crate) overhead: Histogram,
 }
 
@@ -213,7 +214,7 @@ pub(crate) const fn minute(at: Timestamp, width: i64) -> i64 {
     bucket(at, width) / MINUTE
 }
 
-/// The same sums by wider buckets. The first number of a key is its minute.
+/// Adds sums up into wider buckets. The first number of a key is its minute.
 pub(crate) fn widen<const N: usize, S: Sums>(rows: &BTreeMap<[i64; N], S>, width: i64) -> BTreeMap<[i64; N], S> {
     let mut wide: BTreeMap<[i64; N], S> = BTreeMap::new();
     for (key, sums) in rows {

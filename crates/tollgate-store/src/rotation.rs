@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyHolder {
     pub(crate) id: String,
-    /// Its data folder.
+    /// The gateway's data folder.
     pub name: String,
     /// It answered the last request.
     pub has_answered: bool,

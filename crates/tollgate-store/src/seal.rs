@@ -44,7 +44,7 @@ impl SealContext<'_> {
     }
 }
 
-/// Encrypts with one key, and decrypts with it and the ones before. Clones share the keys.
+/// Encrypts with one key, and decrypts with it and its predecessors. Clones share the keys.
 #[derive(Clone)]
 pub(crate) struct Sealer {
     /// Never empty; the first one seals.

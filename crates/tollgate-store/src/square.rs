@@ -1,14 +1,14 @@
 //! Data of the model square: results and speed of the requests for each offer, and changes of offers and their prices. An offer is a
 //! model in a group.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
 use tollgate_core::{GroupId, Multiplier, Revision, Timestamp};
 
 use crate::{
     Percentiles, PriceChange, PriceHistoryPosition, StoreError,
-    rollup::{DAY, FIVE_MINUTES, HOUR},
+    rollup::{DAY, FIVE_MINUTES, HOUR, Histogram},
 };
 
 /// Reads for the model square. Traffic is read from the roll-ups only.
@@ -105,6 +105,26 @@ impl OfferBucket {
     }
 }
 
+/// The traffic of an offer while it is added up.
+#[derive(Debug, Default)]
+pub(crate) struct OfferParts {
+    buckets: BTreeMap<Timestamp, OfferBucket>,
+    pub(crate) first_content: Histogram,
+}
+
+impl OfferParts {
+    /// Adds figures to the bucket of their time.
+    pub(crate) fn add(&mut self, figures: &OfferBucket) {
+        let bucket = self.buckets.entry(figures.at);
+        bucket.or_insert(OfferBucket { at: figures.at, ..OfferBucket::default() }).add(figures);
+    }
+
+    pub(crate) fn into_traffic(self, group: GroupId, model: &str) -> OfferTraffic {
+        let first_content = Percentiles::of(&self.first_content);
+        OfferTraffic { group, model: model.to_owned(), buckets: self.buckets.into_values().collect(), first_content }
+    }
+}
+
 /// A change of a group's offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferChange {
@@ -114,12 +134,12 @@ pub struct OfferChange {
     pub what: OfferChangeKind,
 }
 
-/// What changed about an offer.
+/// A change of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfferChangeKind {
     /// Lists of the group begin to show this model.
     Added(String),
-    /// They cease to.
+    /// Lists of the group no longer show this model.
     Removed(String),
     /// The factor on prices changed: that of the group, or that of a model in the group's lists. A change of the group's factor
     /// is not repeated for each model.

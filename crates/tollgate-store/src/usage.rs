@@ -69,7 +69,7 @@ pub struct RecordConditions {
     pub address: Option<String>,
     /// A channel with an attempt of the request, even if another channel answered it.
     pub tried_channel: Option<ChannelId>,
-    /// The same of an account.
+    /// An account with an attempt of the request, even if another account answered it.
     pub tried_account: Option<AccountId>,
     /// Whether the attempt of `tried_channel` or `tried_account` must have failed. That of the record ([`UsageRecord::subject`])
     /// failed if the request did, any other one by its own result. An attempt that was cancelled did not fail, nor one whose request the
@@ -295,7 +295,7 @@ pub enum SummaryFigure {
     Requests,
     /// Requests that failed: neither completed nor left.
     Errors,
-    /// Of every kind.
+    /// Tokens of every kind.
     Tokens,
     Sale,
     Cost,
@@ -306,7 +306,7 @@ pub enum SummaryFigure {
 pub struct Grouping {
     pub first: SummaryBy,
     pub second: SummaryBy,
-    /// Of more than 10,000 rows those with the most of this are returned.
+    /// The figure by which rows are chosen if there are more than 10,000.
     pub largest: SummaryFigure,
     /// Number of the largest rows that are needed. Smaller rows may be left out, which saves reading their texts.
     pub wanted: Option<u32>,
@@ -319,7 +319,7 @@ impl Grouping {
         Self { first, second, largest: SummaryFigure::Requests, wanted: None, without_times: false }
     }
 
-    /// The same without percentiles, which take as long as all other figures.
+    /// This grouping without percentiles, which take as long as all other figures.
     #[must_use]
     pub const fn without_times(self) -> Self {
         Self { without_times: true, ..self }
@@ -360,7 +360,7 @@ pub struct SummaryRow {
     pub tokens_output: u64,
     pub tokens_cache_read: u64,
     pub tokens_cache_write: u64,
-    /// Of `tokens_cache_write`, those kept for an hour.
+    /// The part of `tokens_cache_write` that is kept for an hour.
     pub tokens_cache_write_1h: u64,
     pub tokens_thinking: u64,
     pub tokens_image: u64,

@@ -23,12 +23,12 @@ pub(crate) fn pull(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
     None
 }
 
-/// A number that can be negative, doubled; negative ones are inverted, so that small ones stay short.
+/// A signed number as an unsigned one that is small if its magnitude is small (zigzag encoding).
 pub(crate) const fn unsigned(number: i64) -> u64 {
     (number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned()
 }
 
-/// The number that [`unsigned`] made this one of.
+/// The inverse of [`unsigned`].
 pub(crate) const fn signed(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
 }

@@ -68,7 +68,7 @@ pub enum ConsistencyRule {
     Running,
     /// The sales of the records of each batch and member are one ledger entry.
     Settled,
-    /// That entry counts these records.
+    /// Such an entry states the number of those records.
     SettledCount,
     /// Each `settle` entry has usage records.
     Settles,

@@ -40,7 +40,7 @@ pub const RESPONSES_SEAL: &str = "gAAAAscripted";
 /// Answers by the texts that they are to.
 static ANSWERS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
-/// Pauses before the first event of a stream and between two: none to speak of, or those of a model.
+/// Pauses before the first event of a stream and between two: negligible, or those of a model.
 const NO_PAUSES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(1)];
 const PAUSES_OF_A_MODEL: [Duration; 2] = [Duration::from_millis(340), Duration::from_millis(14)];
 

@@ -11,15 +11,15 @@ use std::{
 
 /// Factor allowed beyond the promised time.
 const SLACK: u32 = 10;
-/// Least time limit: a process may have to start, and another process may hold the core for seconds.
-const LEAST: Duration = Duration::from_secs(30);
+/// Minimum time limit: a process may have to start, and another process may hold the core for seconds.
+const MIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Polls until the condition holds, and returns how long that took.
 ///
 /// `promised` is the documented time. The limit is ten times that and at least half a minute, since a tighter one would
 /// measure the machine.
 pub fn wait_for(what: &str, promised: Duration, mut holds: impl FnMut() -> bool) -> Duration {
-    let (begin, max) = (Instant::now(), LEAST.max(promised * SLACK));
+    let (begin, max) = (Instant::now(), MIN_LIMIT.max(promised * SLACK));
     while !holds() {
         assert!(begin.elapsed() < max, "not within {max:?} (promised: {promised:?}): {what}");
         thread::sleep(Duration::from_millis(10));

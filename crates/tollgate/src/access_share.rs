@@ -14,7 +14,7 @@ const EXCHANGE_INTERVAL: Duration = Duration::from_secs(1);
 /// not fit.
 pub(crate) const QUEUE_CAPACITY: usize = 64;
 const MAX_LISTED: usize = 1_000;
-/// How long the database is asked whether it has reached the revision of a report.
+/// How long to wait for the database to reach the revision of a report.
 const REVISION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The access state according to the row of a key or member; `None` for other subjects.

@@ -3,12 +3,12 @@
 use tollgate_core::Catalog;
 use tollgate_gateway::upstream::client::unlisted;
 
-use crate::{compose, config::Config};
+use crate::{config::Config, gateway_settings};
 
 /// A warning for each enabled channel whose base URL or proxy contains an IP address that the settings do not permit. Host names are not
 /// resolved here, only when connecting.
 pub(crate) fn warnings(catalog: &Catalog, config: &Config) -> Vec<String> {
-    let lists = compose::addresses(config);
+    let lists = gateway_settings::addresses(config);
     let warning = |channel: &tollgate_core::Channel| {
         let why = unlisted(channel, &lists)?;
         Some(format!("channel '{}': {why}; {}", channel.spec.name, why.remedy()))

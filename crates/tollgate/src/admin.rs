@@ -321,7 +321,7 @@ pub(crate) fn reject_url(common: &Common, command: &str) -> Result<(), Failure> 
     if common.url.is_none() {
         return Ok(());
     }
-    Err(Failure::Usage(format!("{}; without --url", only_there(command))))
+    Err(Failure::Usage(format!("{}; without --url", local_only(command))))
 }
 
 /// Rejects `--url` and `TOLLGATE_URL` for a command that reads the local data folder: its output would be mistaken for that of
@@ -329,12 +329,12 @@ pub(crate) fn reject_url(common: &Common, command: &str) -> Result<(), Failure> 
 pub(crate) fn require_local(common: &Common, command: &str) -> Result<(), Failure> {
     reject_url(common, command)?;
     if url(common).is_some() {
-        return Err(Failure::Usage(format!("{}; TOLLGATE_URL is set: unset it, or set --data", only_there(command))));
+        return Err(Failure::Usage(format!("{}; TOLLGATE_URL is set: unset it, or set --data", local_only(command))));
     }
     Ok(())
 }
 
-fn only_there(command: &str) -> String {
+fn local_only(command: &str) -> String {
     format!(
         "`{command}` works on the gateway's data folder itself and not over the admin API: run it on the gateway's machine, with the \
          gateway's --config or --data and environment, beside the running gateway if there is one (in a container: `docker exec \

@@ -28,7 +28,7 @@ use tollgate_gateway::{
     background::notify::Notifier,
     state::alert_queue::{ObservedAlert, QUEUE_CAPACITY},
 };
-use tollgate_store::{AlertDestination, MessageState, ObjectScope, RowKind, StoreError, ToldDestination};
+use tollgate_store::{AlertDestination, MessageState, NotifiedDestination, ObjectScope, RowKind, StoreError};
 
 use crate::{compose, config::Config, last_fault::LastFault, live_settings::LiveSettings};
 use delivery::Delivery;
@@ -129,7 +129,7 @@ struct Watch {
     schedule: Schedule,
     /// Whether this node evaluates the rules about all nodes.
     leads: Arc<AtomicBool>,
-    /// Another process evaluates the rules of this node.
+    /// Cancelled when another process evaluates the rules of this node.
     left: CancellationToken,
 }
 
@@ -162,7 +162,7 @@ impl Watch {
         while let Ok(observed) = observed.try_recv() {
             self.keep(observed);
         }
-        // Their messages are sent by another process.
+        // Only recorded here: another process sends the messages.
         let _ = timeout(LAST_LIMIT, self.record_waiting(compose::now())).await;
         for _ in self.waiting {
             self.sources.shared.metrics.alert("lost");
@@ -203,7 +203,7 @@ impl Watch {
         if let Err(fault) = self.evaluate_node(&found, now).await {
             if fault.is_unreachable() {
                 let Self { offline, destinations, sources, notifier, .. } = self;
-                offline.tell(&found, destinations, (&sources.node, notifier), &sources.shared.metrics, now).await;
+                offline.send_messages(&found, destinations, (&sources.node, notifier), &sources.shared.metrics, now).await;
             }
             return Err(fault);
         }
@@ -245,7 +245,7 @@ impl Watch {
     async fn evaluate_node(&mut self, found: &[AlertCondition], now: Timestamp) -> Result<(), StoreError> {
         self.destinations = delivery::destinations(&self.sources.store, self.configured.as_ref()).await?;
         let open = self.sources.store.alerts.open_alerts(Some(&self.sources.node)).await?;
-        self.offline.know(&open);
+        self.offline.set_known(&open);
         // After a restart it is not known whether backups fail until one is due.
         let is_unknown = self.sources.backups.is_unknown();
         self.apply(&open, found.to_vec(), &OF_NODE, |rule, _| rule == AlertRule::BackupFailed && is_unknown, now).await
@@ -272,10 +272,10 @@ impl Watch {
 
     async fn raise(&mut self, condition: &AlertCondition, now: Timestamp) -> Result<(), StoreError> {
         let takers = self.destinations.iter().filter(|destination| destination.spec.takes(condition.rule) && !condition.is_quiet);
-        let known = self.offline.told(condition);
+        let known = self.offline.notified(condition);
         let state = |id| if known.contains(&id) { MessageState::Sent } else { MessageState::Waiting };
-        let told: Vec<ToldDestination> = takers.map(|destination| (destination.id, state(destination.id))).collect();
-        if let Some(id) = self.sources.store.alerts.raise(condition, &self.sources.node, &told, now).await? {
+        let notified: Vec<NotifiedDestination> = takers.map(|destination| (destination.id, state(destination.id))).collect();
+        if let Some(id) = self.sources.store.alerts.raise(condition, &self.sources.node, &notified, now).await? {
             tracing::warn!(alert.id = %id, alert.rule = condition.rule.as_str(), "alert: {}", condition.text);
             self.raised.notify_one();
         }
@@ -315,7 +315,7 @@ impl Watch {
         }
     }
 
-    /// Name of a member; the id of one that does not exist any more.
+    /// Name of a member; the id if the member was removed.
     async fn member_name(&self, id: &str) -> Result<String, StoreError> {
         let row = self.sources.store.listing.row(RowKind::Member, id, ObjectScope::Everything).await?;
         Ok(row.map_or_else(|| id.to_owned(), |row| row.name))

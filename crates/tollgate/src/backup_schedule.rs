@@ -57,16 +57,16 @@ async fn is_due(jobs: &Jobs, hours: u64) -> bool {
     jobs.scheduled_backups().next(last, hours, now).is_some_and(|at| at <= now)
 }
 
-/// Notes a failure, also in the folder of backups: those there are still known after a restart, and continued by it.
+/// Notes a failure, also in the folder of backups, so that the series of failures continues after a restart.
 async fn note_failure(jobs: &Jobs, message: String) {
     let (scheduled, folder) = (jobs.scheduled_backups().clone(), jobs.backups().clone());
     let noting = spawn_blocking(move || {
-        // A folder that cannot be read has no notes; the failure says why.
+        // If the folder cannot be read, no earlier notes are found.
         let noted = if scheduled.is_unknown() { folder.failing_since().unwrap_or_default() } else { None };
         folder.note_failure(&scheduled.set_failed(message, noted, compose::now()))
     });
     if let Ok(Err(fault)) = noting.await {
-        tracing::debug!(%fault, "that a scheduled backup failed is known until a restart alone");
+        tracing::debug!(%fault, "the failure of a scheduled backup was not stored; it is forgotten at a restart");
     }
 }
 

@@ -173,14 +173,14 @@ pub(crate) async fn watch_database(
                     tracing::info!("the catalog can be read again");
                 }
                 failing = false;
-                shared.condition.set_degraded(false);
+                shared.serving.set_degraded(false);
             }
             Err(failure) => {
                 if !failing {
                     tracing::warn!("cannot read the catalog, the last known one stays in force: {failure}");
                 }
                 failing = true;
-                shared.condition.set_degraded(true);
+                shared.serving.set_degraded(true);
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(RETRY_AFTER) => {}

@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Replace the running gateway by this executable, without a gap
     Upgrade(Upgrade),
-    /// Write a settings file, create the data folder, and make the first admin
+    /// Write a settings file, and create the data folder and the first admin
     Init(Init),
     /// Validate the settings and print each value with its source
     Check(Check),
@@ -120,7 +120,7 @@ pub(crate) enum Command {
     /// Show and end sessions of members
     #[command(subcommand)]
     Session(Session),
-    /// Make the one-time link with which the first admin sets a password
+    /// Create the one-time link with which the first admin sets a password
     SetupLink,
     /// Show budgets and current spending
     #[command(subcommand)]
@@ -243,7 +243,7 @@ pub(crate) struct Pull {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Backup {
-    /// File to write, such as tollgate-2026-11-22.backup; must not exist. With `--url` the gateway makes it, and it is moved here
+    /// File to write, such as tollgate-2026-11-22.backup; must not exist. With `--url` the gateway writes it, and it is moved here
     pub(crate) file: PathBuf,
     /// Include the master key, sealed under the passphrase; not with `--url`
     #[arg(long)]
@@ -257,7 +257,7 @@ pub(crate) struct Backup {
 pub(crate) struct Restore {
     /// File that `tollgate backup` wrote; with `--check` and `--url` the name of a backup on the gateway's disk
     pub(crate) file: PathBuf,
-    /// Only check it: restore it into a temporary folder beside it, verify what is there, and remove it again
+    /// Only check the backup: restore it into a temporary folder beside it, verify the result, and remove the folder
     #[arg(long, conflicts_with = "passphrase")]
     pub(crate) check: bool,
     /// Passphrase of the master key in it, as `env:NAME` or `file:PATH`

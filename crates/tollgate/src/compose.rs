@@ -1,30 +1,19 @@
 //! Composition root: builds the store, journal, counters and shared gateway state from settings.
 
-use std::{
-    future::Future,
-    net::{Ipv4Addr, SocketAddr},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use http::HeaderValue;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
-use tollgate_console::{Appearance, DisplayCurrency, IdentitySettings, OidcSettings, Registration, SessionTimes};
-use tollgate_core::{AddressLists, Catalog, GroupId, NanoUsd, Redaction, Secret, Timestamp};
+use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
     clock::{Clock as _, SystemClock},
-    condition::Condition,
-    settings::{Bounds, ContentSettings, CorsOrigins, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
-    state::address_rate::AddressRate,
-    state::alert_queue::AlertQueue,
-    state::authenticator::Authenticator,
-    state::content_queue::ContentQueue,
-    state::request_log::RequestLog,
-    state::trace_queue::TraceQueue,
-    state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
+    serving_state::ServingState,
+    state::{
+        address_rate::AddressRate, alert_queue::AlertQueue, authenticator::Authenticator, content_queue::ContentQueue,
+        metrics::Metrics, request_log::RequestLog, retry_budget::RetryBudget, shared::Shared, trace_queue::TraceQueue,
+        traffic::Traffic,
+    },
     upstream::client::Trust,
 };
 use tollgate_store::{
@@ -32,17 +21,16 @@ use tollgate_store::{
     JournalOptions, JournalSync, LedgerPosition, MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress,
     RedisOptions, RedisWorker, SharedAccessReports, SharedHealth, Store, StoreUrl, counters_in_redis,
 };
-use url::Url;
 use uuid::Uuid;
 
 use crate::{
     cli::Common,
     config::{self, Config, ConfigOverrides},
-    descriptors,
     failure::Failure,
-    logging,
+    gateway_settings,
 };
 
+/// Reads the settings; `flags` override all other sources.
 pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Result<Config, Failure> {
     let mut flags = flags.to_vec();
     if let Some(data) = &common.data {
@@ -82,11 +70,11 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
 /// Opens the store for one command; a gateway may be running on it. There must be a database: a misspelled `--data` must not
 /// create one.
 pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
-    open_there(&settings(common, &[])?).await
+    open_required(&settings(common, &[])?).await
 }
 
-/// The same with settings that were read.
-pub(crate) async fn open_there(config: &Config) -> Result<Store, Failure> {
+/// Opens the store of these settings for one command. There must be a database.
+pub(crate) async fn open_required(config: &Config) -> Result<Store, Failure> {
     open_existing(config).await?.ok_or_else(|| {
         Failure::Machine(format!(
             "there is no database in {}; name the gateway's folder with --data, or start one there with `tollgate serve`",
@@ -252,7 +240,7 @@ pub(crate) fn journal_failure(error: &JournalError) -> Failure {
 
 /// Lifetime of a reservation whose request was lost.
 pub(crate) fn reservation_ttl(config: &Config) -> Duration {
-    configured(config).reservation_ttl()
+    gateway_settings::configured(config).reservation_ttl()
 }
 
 /// The state of a gateway that can open neither its database nor its journal yet: it knows no keys and no catalog.
@@ -260,8 +248,8 @@ pub(crate) async fn closed(config: &Config) -> Result<Arc<Shared>, Failure> {
     let store = open_in_memory().await?;
     let (counters, _) = store.counters(now(), reservation_ttl(config)).await?;
     let shared = shared(config, &store, Catalog::default(), counters, Outlets::none(), Vec::new());
-    shared.condition.set_without_catalog(true);
-    shared.condition.set_disk_full(true);
+    shared.serving.set_without_catalog(true);
+    shared.serving.set_disk_full(true);
     Ok(shared)
 }
 
@@ -289,7 +277,7 @@ pub(crate) fn shared(
     outlets: Outlets,
     hedged: Vec<(GroupId, NanoUsd)>,
 ) -> Arc<Shared> {
-    let settings = gateway_settings(config);
+    let settings = gateway_settings::fitted(config);
     let clock = Arc::new(SystemClock);
     let tracker = TaskTracker::new();
     let keys = Authenticator::new(
@@ -321,174 +309,7 @@ pub(crate) fn shared(
         clock,
         trust,
         settings: ArcSwap::from_pointee(settings),
-        condition: Arc::new(Condition::default()),
+        serving: Arc::new(ServingState::default()),
         tracker,
     })
-}
-
-/// Settings of the members' sign-in. `address` is the listening address of the console.
-pub(crate) fn identity(config: &Config, address: SocketAddr) -> Result<IdentitySettings, Failure> {
-    Ok(IdentitySettings { oidc: oidc(config)?, url: console_url(config, address) })
-}
-
-/// How long members stay signed in.
-pub(crate) fn session_times(config: &Config) -> SessionTimes {
-    let ms = |path: &str, unit: i64| i64::try_from(config.number(path)).unwrap_or(i64::MAX).saturating_mul(unit);
-    SessionTimes {
-        idle_ms: ms("console.session_idle_minutes", 60_000),
-        max_ms: ms("console.session_max_hours", 3_600_000),
-        can_remember: config.flag("console.remember_me"),
-    }
-}
-
-/// How people become members.
-pub(crate) fn registration(config: &Config) -> Registration {
-    let per_hour = u32::try_from(config.number("access.registrations_per_hour")).unwrap_or(u32::MAX);
-    let (group, billing) = (config.text("access.registration_group"), config.text("access.registration_billing"));
-    Registration::of(config.text("access.registration"), group, billing, per_hour)
-}
-
-/// The currency in which pages show amounts.
-pub(crate) fn currency(config: &Config) -> DisplayCurrency {
-    DisplayCurrency::of(config.text("console.currency"), config.text("console.currency_per_usd"))
-}
-
-/// How pages look.
-pub(crate) fn appearance(config: &Config) -> Appearance {
-    let announcement = (config.text("console.announcement"), config.text("console.announcement_level"));
-    let names = (config.text("console.display_name"), config.text("console.logo"));
-    let (language, time_zone) = (config.text("console.language"), config.text("console.time_zone"));
-    Appearance::of(names, announcement, config.text("console.home_text"), language, time_zone)
-}
-
-/// The OpenID provider of the settings.
-fn oidc(config: &Config) -> Result<Option<OidcSettings>, Failure> {
-    if config.text("oidc.issuer").is_empty() {
-        return Ok(None);
-    }
-    let text = |path: &str| Some(config.text(path).to_owned()).filter(|text| !text.is_empty());
-    let list = |path: &str| -> Vec<String> {
-        config.text(path).split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
-    };
-    let secret = text("oidc.client_secret").map(|text| config::reference(&text)).transpose();
-    let secret = secret.map_err(|fault| Failure::invalid(format!("oidc.client_secret: {fault}")))?;
-    let pair = |item: String| item.split_once('=').map(|(value, group)| (value.trim().to_owned(), group.trim().to_owned()));
-    Ok(Some(OidcSettings {
-        name: config.text("oidc.display_name").to_owned(),
-        issuer: config.text("oidc.issuer").to_owned(),
-        client_id: config.text("oidc.client_id").to_owned(),
-        client_secret: secret.map(Secret::new),
-        scopes: config.text("oidc.scopes").to_owned(),
-        role_claim: text("oidc.role_claim"),
-        admins: list("oidc.admins"),
-        operators: list("oidc.operators"),
-        members: list("oidc.members"),
-        group_claim: text("oidc.group_claim"),
-        groups: list("oidc.groups").into_iter().filter_map(pair).collect(),
-        domains: list("oidc.domains"),
-        create_members: config.flag("oidc.create_members"),
-    }))
-}
-
-/// Address of the console for browsers: the setting, else where it listens.
-pub(crate) fn console_url(config: &Config, address: SocketAddr) -> Url {
-    if let Some(url) = &config.console_url {
-        return url.clone();
-    }
-    let has_tls = if config.console.is_some() { config.console_tls.is_some() } else { config.tls.is_some() };
-    let scheme = if has_tls { "https" } else { "http" };
-    let mut reachable = address;
-    if address.ip().is_unspecified() {
-        reachable.set_ip(Ipv4Addr::LOCALHOST.into());
-    }
-    Url::parse(&format!("{scheme}://{reachable}/")).expect("a scheme and a socket address are a URL")
-}
-
-/// Certificates and keys that the settings name.
-pub(crate) fn tls_files(config: &Config) -> impl Iterator<Item = TlsFiles> {
-    let files = [config.tls.clone(), config.console_tls.clone()];
-    files.into_iter().flatten().map(|(certificate, key)| TlsFiles { certificate, key })
-}
-
-/// The addresses that outgoing connections may have.
-pub(crate) fn addresses(config: &Config) -> AddressLists {
-    AddressLists::new(config.networks("upstream.allowed_addresses"), config.networks("upstream.denied_addresses"))
-}
-
-/// Origins of pages that may call the model API.
-fn cors_origins(config: &Config) -> CorsOrigins {
-    let origins = config.origins("server.cors_origins");
-    if origins == ["*"] {
-        return CorsOrigins::Any;
-    }
-    // Checked when it was read.
-    CorsOrigins::Of(origins.into_iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect())
-}
-
-/// The settings of the gateway. Fitted to the limit of open files.
-pub(crate) fn gateway_settings(config: &Config) -> Settings {
-    let mut settings = configured(config);
-    descriptors::apply(&mut settings.http);
-    settings
-}
-
-/// The settings of the gateway, before they are adjusted to the limit of open files.
-pub(crate) fn configured(config: &Config) -> Settings {
-    let per_address = config.count("server.max_connections_per_address");
-    let connections = config.count("server.max_connections");
-    Settings {
-        listen: config.listen,
-        cores: config.cores,
-        tls: config.tls.clone().map(|(certificate, key)| TlsFiles { certificate, key }),
-        http: HttpLimits {
-            connections,
-            requests: config.count("limits.in_flight"),
-            connections_per_address: if per_address == 0 { connections } else { per_address },
-            header_timeout: config.millis("server.header_timeout_ms"),
-            idle_timeout: config.millis("server.idle_timeout_ms"),
-            header_bytes: config.count("server.header_bytes"),
-            header_count: config.count("server.header_count"),
-            target_bytes: config.count("server.target_bytes"),
-            trusted_proxies: config.networks("server.trusted_proxies"),
-            ..HttpLimits::default()
-        },
-        bounds: Bounds {
-            body_bytes: config.count("limits.body_bytes"),
-            body_timeout: config.millis("server.body_timeout_ms"),
-            body_total_timeout: config.millis("server.body_total_timeout_ms"),
-            min_rate: config.number("server.min_bytes_per_s"),
-        },
-        upstream: UpstreamLimits {
-            total: config.millis("upstream.total_timeout_ms"),
-            keep_alive: config.millis("upstream.keep_alive_ms"),
-            answer_after: config.millis("upstream.answer_after_ms"),
-            stall: config.millis("upstream.stall_timeout_ms"),
-        },
-        addresses: addresses(config),
-        body_memory_bytes: config.count("limits.body_memory_bytes"),
-        budgets: config.budgets.clone(),
-        logged: logging::selection(config),
-        wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
-        square_requests_per_minute: u32::try_from(config.number("square.requests_per_minute")).unwrap_or(u32::MAX),
-        metrics: match config.console {
-            Some(_) => MetricsAccess::OnConsoleAddress,
-            None if config.flag("metrics.public") => MetricsAccess::Public,
-            None => MetricsAccess::Guarded,
-        },
-        pages_origin: config
-            .console
-            .and_then(|address| HeaderValue::try_from(console_url(config, address).origin().ascii_serialization()).ok()),
-        cors: cors_origins(config),
-        base_path: config.base_path().to_owned(),
-        drain: config.millis("server.drain_timeout_ms"),
-        end_revoked_streams: config.text("limits.revoked_streams") == "end",
-        contents: ContentSettings {
-            store: config.flag("contents.store"),
-            max_bytes: config.count("contents.max_bytes"),
-            total_bytes: config.number("contents.total_bytes"),
-            // Checked when it was read.
-            redact: Some(config.text("contents.redact")).filter(|text| !text.is_empty()).and_then(|text| Redaction::new(text).ok()),
-        },
-        ..Settings::default()
-    }
 }

@@ -28,7 +28,10 @@ use self::{
     serving::{ConsoleFallback, open_after_first_admin, serve_own_address, serve_queue},
 };
 pub(crate) use self::{running_gateway::explain_json, serving::OwnAddress};
-use crate::{backup_schedule, compose, export::schedule, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings};
+use crate::{
+    backup_schedule, compose, console_settings, export::schedule, failure::Failure, gateway_jobs::GatewayJobs,
+    live_settings::LiveSettings,
+};
 
 pub(crate) struct ConsoleServer {
     /// Serves the paths that the gateway does not.
@@ -61,7 +64,7 @@ pub(crate) fn start(
         None => None,
     };
     let own_address = own_listener.as_ref().map_or(model_address, |(_, address)| *address);
-    let identity = compose::identity(config, own_address)?;
+    let identity = console_settings::identity(config, own_address)?;
     let base = identity.base().to_owned();
     let tls = match &config.console_tls {
         None => None,

@@ -33,7 +33,7 @@ pub(crate) async fn open(config: &Config, access: AccessMode) -> Result<Store, F
 }
 
 /// Runs until `stop` is cancelled.
-/// When the database must not be served from any more (for example, it has a newer schema), it cancels `stop_serving` and fails.
+/// When the database must no longer be served from (for example, it has a newer schema), it cancels `stop_serving` and fails.
 pub(crate) async fn watch(
     store: Store,
     (shared, settings): (Arc<Shared>, Arc<LiveSettings>),
@@ -54,19 +54,19 @@ pub(crate) async fn watch(
             Ok(DatabaseStatus::Available) => {
                 if too_old {
                     tracing::info!("the database is reachable again, keys are served");
-                    shared.condition.set_without_catalog(false);
+                    shared.serving.set_without_catalog(false);
                 }
                 too_old = false;
             }
             Ok(DatabaseStatus::Unavailable { since }) => {
-                shared.condition.set_degraded(true);
+                shared.serving.set_degraded(true);
                 let outage = Duration::from_millis(u64::try_from(now.ms_since(since)).unwrap_or(0));
                 if outage > max_age && !too_old {
                     tracing::error!(
                         away_s = outage.as_secs(),
-                        "the database has been unreachable for too long, no keys are served any more"
+                        "the database has been unreachable for too long, keys are no longer served"
                     );
-                    shared.condition.set_without_catalog(true);
+                    shared.serving.set_without_catalog(true);
                     too_old = true;
                 }
                 if too_old {

@@ -63,7 +63,7 @@ pub(crate) fn apply(http: &mut HttpLimits) {
     }
 }
 
-/// Fewer connections than this are a fault, and not only less than configured.
+/// With fewer connections than this the limit is a fault, not only lower than configured.
 const MIN_CONNECTIONS: usize = 256;
 
 /// The result of checking the limit.

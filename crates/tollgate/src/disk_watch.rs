@@ -30,7 +30,7 @@ pub(crate) async fn watch(
         let space = tokio::task::spawn_blocking(move || checked.update()).await.unwrap_or(DiskSpace::Enough);
         let is_scarce = space == DiskSpace::Scarce;
         journal.pause_writing(is_scarce);
-        shared.condition.set_disk_full(is_scarce);
+        shared.serving.set_disk_full(is_scarce);
         if is_scarce != was_scarce {
             if is_scarce {
                 tracing::warn!("the disk of the data folder has too little space; free some");

@@ -39,7 +39,7 @@ impl ExportTarget {
         }))
     }
 
-    /// The same, for work that needs one.
+    /// The target of the settings, which must name one.
     pub(crate) fn required(config: &Config) -> Result<Self, Failure> {
         let missing = "nothing is exported: set export.endpoint and the other settings of the section [export]";
         Self::of(config)?.ok_or_else(|| Failure::invalid(missing))

@@ -2,10 +2,7 @@
 //! the member `owner`. They are ordinary rows and are not created again once deleted. The key is printed, so it is only in the group
 //! `echo`, which offers only the echo channel. Channels that the operator adds to `default` need a key that the operator creates.
 
-use tollgate_core::{
-    AccountSpec, ChannelSpec, Glob, KeyStatus, Limits, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Provider, Tags,
-    Visibility,
-};
+use tollgate_core::{AccountSpec, ChannelSpec, Glob, ModelMapping, ModelSpec, Price, PriceSchedule, Provider, Visibility};
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
     Actor, AuditFilter, AuditKind, Change, ChangeOrigin, GroupSpec, KeySpec, NewKey, RandomSource, RowFilter, RowKind, Store,
@@ -86,7 +83,7 @@ fn channel() -> ChannelSpec {
 }
 
 fn account() -> AccountSpec {
-    AccountSpec { name: ECHO.to_owned(), on: true, concurrency: 0, rpm: 0, tpm: 0, cost_multiplier: Multiplier::ONE }
+    AccountSpec { name: ECHO.to_owned(), ..AccountSpec::default() }
 }
 
 fn model() -> ModelSpec {
@@ -112,19 +109,9 @@ fn key() -> KeySpec {
     KeySpec {
         name: KEY.to_owned(),
         member: OWNER.to_owned(),
-        status: KeyStatus::Active,
-        expires_at: None,
         groups: vec![ECHO.to_owned()],
         models: vec![Glob(ECHO.to_owned())],
-        models_deny: Vec::new(),
-        protocols: Vec::new(),
-        ip_allow: Vec::new(),
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        price_limit: None,
-        signatures_in_ids: None,
-        tags: Tags::default(),
-        log_contents: false,
+        ..KeySpec::default()
     }
 }
 

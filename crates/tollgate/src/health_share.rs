@@ -38,10 +38,10 @@ pub(crate) async fn watch(mut health: SharedHealth, registry: Arc<HealthRegistry
 /// Publishes the skew of the clock; logs and alerts when it begins and ends.
 fn report_skew(shared: &Shared, micros: i64) {
     shared.metrics.clock_skew(micros);
-    let before = shared.condition.clock_skew_s();
+    let before = shared.serving.clock_skew_s();
     let wrong = if micros.abs() > MAX_SKEW_US { micros } else { 0 };
-    shared.condition.set_clock_skew(wrong);
-    let now = shared.condition.clock_skew_s();
+    shared.serving.set_clock_skew(wrong);
+    let now = shared.serving.clock_skew_s();
     if before.is_some() == now.is_some() {
         return;
     }

@@ -27,7 +27,7 @@ impl JournalBacklog {
         Self::read_folder(&compose::settings(common, &[])?.data, &WorkControl::unattended())
     }
 
-    /// The same for a data folder, as a step of long work.
+    /// Reads the ids of a data folder's journal, as a step of long work.
     pub(crate) fn read_folder(data: &Path, control: &WorkControl) -> Result<Self, Failure> {
         let folder = compose::journal_folder(data);
         let mut ids = HashSet::new();

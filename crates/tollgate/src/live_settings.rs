@@ -12,7 +12,7 @@ use tollgate_core::{Catalog, Revision};
 use tollgate_gateway::state::shared::Shared;
 use tollgate_store::{Journal, RowFilter, RowKind, Store, StoreError, StoredSetting};
 
-use crate::{compose, config::Config, logging};
+use crate::{config::Config, gateway_settings, logging};
 
 /// More than there are settings.
 const MAX_STORED: u32 = 1_000;
@@ -20,7 +20,7 @@ const MAX_STORED: u32 = 1_000;
 /// The settings of a running gateway.
 #[derive(Debug)]
 pub(crate) struct LiveSettings {
-    /// Without stored values.
+    /// The settings at the start, without those stored in the database.
     start: Config,
     current: watch::Sender<Arc<Config>>,
     applied: Mutex<AppliedSettings>,
@@ -79,7 +79,7 @@ impl LiveSettings {
         for (name, value) in config.values.iter().filter(|(name, value)| before.values.get(*name) != Some(*value)) {
             tracing::info!(setting = name, value = value.text, source = value.source.as_str(), "a setting has changed");
         }
-        self.shared.replace_settings(compose::gateway_settings(&config));
+        self.shared.replace_settings(gateway_settings::fitted(&config));
         self.journal.set_max_bytes(config.number("journal.max_bytes"));
         logging::set_level(&config);
         self.current.send_replace(Arc::new(config));

@@ -76,7 +76,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, (listen, console): (SocketAddr, U
         let _ = timeout(TIMEOUT, stream.write_all(&text)).await;
     }
     // After an upgrade, the path is that of the other process.
-    if !shared.condition.hand_over.has_left() {
+    if !shared.serving.hand_over.has_left() {
         let _ = fs::remove_file(&path);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) async fn run(shared: Arc<Shared>, data: PathBuf, stop: CancellationTo
         }
         snapshot.update(RuntimeState::of(&shared));
     }
-    if shared.condition.hand_over.has_left() {
+    if shared.serving.hand_over.has_left() {
         // The file is the other process's.
         return;
     }

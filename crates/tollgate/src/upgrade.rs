@@ -6,7 +6,7 @@
 //!  ── Ask ────────────────────────────▶  pauses: accepts nothing, books every record that has ended
 //!  ◀──────── Handed, with the sockets ─
 //!  opens database and journal
-//!  ── Ready ──────────────────────────▶  leaves: from here on it only ends what it has begun
+//!  ── Ready ──────────────────────────▶  leaves: from here on it only completes running requests
 //!  ◀──────────────────────────── Go ───
 //!  serves                                relays its open responses, books their records
 //!  ◀────────── Settled, Connection … ──  each ended request, each connection between two requests

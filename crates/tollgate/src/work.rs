@@ -21,7 +21,7 @@ fn with_store<T, E: From<Failure>>(
     work: impl AsyncFnOnce(&Store) -> Result<T, E>,
 ) -> Result<T, E> {
     compose::runtime()?.block_on(async {
-        let store = compose::open_there(config).await?;
+        let store = compose::open_required(config).await?;
         let result = work(&store).await;
         // A query of cancelled work may still run; closing its connection would wait for it.
         if !control.is_cancelled() {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::shell;
 
-/// Times each question is asked; the slowest counts.
+/// Requests of each question; the slowest counts.
 const RUNS: usize = 5;
 /// Questions about everything, thirty days, and the days before them.
 pub(super) const MONTH: &str = "since=2026-10-07T00:00:00Z&until=2026-11-06T00:00:00Z";

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::usage_api::MONTH;
 
-/// Times each page is asked for; the slowest counts.
+/// Requests of each page; the slowest counts.
 const RUNS: usize = 5;
 /// The pages; `MONTH` stands for [`MONTH`], `KEY` and `RECORD` for the ids of a key and of the newest record.
 const PAGES: [&str; 40] = [

@@ -14,7 +14,7 @@ use serde_json::Value;
 const PROTOCOLS: [&str; 4] = ["openai", "gemini", "anthropic", "responses"];
 
 /// Longest dictionary entry, in bytes.
-const LONGEST_WORD: usize = 48;
+const MAX_WORD: usize = 48;
 
 /// Writes seeds to `<home>/seeds/<target>/` and a dictionary to `<home>/words.dict`, and returns the path of the latter.
 pub(crate) fn write(fixtures: &Path, home: &Path) -> Result<PathBuf> {
@@ -168,7 +168,7 @@ impl Seeds {
                 }
             }
             Value::Array(items) => items.iter().for_each(|item| self.add_words(item)),
-            Value::String(text) if text.len() < LONGEST_WORD => {
+            Value::String(text) if text.len() < MAX_WORD => {
                 self.words.insert(value.to_string());
             }
             Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -179,7 +179,7 @@ impl Seeds {
     fn dictionary(&self) -> String {
         let framing = ["data: ", "event: ", "\n\n", "\r\n\r\n", "data: [DONE]\n\n", "__sig1_", "tg1.a.", "dGcxLm"];
         let words = framing.into_iter().chain(self.words.iter().map(String::as_str));
-        let lines = words.filter(|word| word.len() <= LONGEST_WORD).map(|word| {
+        let lines = words.filter(|word| word.len() <= MAX_WORD).map(|word| {
             let escaped: String = word.bytes().map(escape).collect();
             format!("\"{escaped}\"\n")
         });

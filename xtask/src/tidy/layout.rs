@@ -12,7 +12,7 @@ const LONG: usize = 500;
 const MAX_LINES: usize = 800;
 
 /// Largest share of the workspace's lines that a product crate may hold.
-const LARGEST_SHARE: f64 = 0.40;
+const MAX_SHARE: f64 = 0.40;
 
 /// Line counts of files and crates.
 pub(crate) fn sizes(tree: &SourceTree) -> Vec<String> {
@@ -36,8 +36,8 @@ pub(crate) fn sizes(tree: &SourceTree) -> Vec<String> {
     for (name, lines) in by_crate {
         #[expect(clippy::cast_precision_loss, reason = "line counts are far below 2^52")]
         let share = lines as f64 / total as f64;
-        if share > LARGEST_SHARE {
-            let (share, limit) = (share * 100.0, LARGEST_SHARE * 100.0);
+        if share > MAX_SHARE {
+            let (share, limit) = (share * 100.0, MAX_SHARE * 100.0);
             violations.push(format!("{name} holds {share:.1} % of the workspace's lines (limit {limit:.0} %)"));
         }
     }

@@ -180,7 +180,7 @@ impl SlidingWindow {
         micros.div_ceil(1_000)
     }
 
-    /// Milliseconds, rounded up, until nothing counts any more.
+    /// Milliseconds, rounded up, until all usage has left the window.
     pub fn reset_ms(&self, now: u64) -> u64 {
         let mut at = *self;
         at.roll(now);

@@ -1,4 +1,4 @@
-//! Limits that leave nothing for one more request, whatever it asks for: checked before its body is received.
+//! Limits that refuse every further request, whatever its size. They are checked before the request's body is received.
 
 use super::{
     FundsStatus, Limit, LimitExceeded, LimitRule, Meter, NanoUsd, RateExceeded, RequestKind, Subject, limits_of, rate_statuses,

@@ -13,7 +13,7 @@ const DAY_MS: i64 = 86_400_000;
 const COOLINGS_OF_FAILED_PROBE: u32 = 2;
 
 /// The percentages that budgets have reached. If a budget has reached several at once, only the highest is reported. `name` is the
-/// name of the subject. Alerts of a period that has ended have no condition any more.
+/// name of the subject. Alerts of a period that has ended have no condition.
 pub fn budget_conditions(
     subject: &Subject,
     name: &str,
@@ -295,7 +295,7 @@ pub struct ExpiringKey {
     pub expires_at: Timestamp,
 }
 
-/// Keys that expire within `days`. One that has expired has no condition any more.
+/// Keys that expire within `days`. Expired keys have no condition.
 pub fn key_conditions(keys: impl Iterator<Item = ExpiringKey>, days: i64, now: Timestamp) -> Vec<AlertCondition> {
     let near = keys.filter(|key| key.expires_at > now && is_near(key.expires_at, days, now));
     near.map(|ExpiringKey { id, name, expires_at }| {

@@ -73,7 +73,7 @@ impl SaleMultipliers {
 }
 
 impl From<Multiplier> for SaleMultipliers {
-    /// The same factor for all models.
+    /// One factor for all models.
     fn from(of_group: Multiplier) -> Self {
         Self { of_group, ..Self::default() }
     }

@@ -43,7 +43,7 @@ impl Catalog {
         }
     }
 
-    /// With these stored settings.
+    /// This snapshot with other stored settings.
     #[must_use]
     pub fn with_stored_settings(self, stored_settings: BTreeMap<String, String>) -> Self {
         Self { stored_settings, ..self }

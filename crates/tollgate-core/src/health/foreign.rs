@@ -37,7 +37,7 @@ impl HealthState {
 }
 
 impl AccountHealth {
-    /// The same health with a state [as of](HealthState::as_of) `now`.
+    /// This health with its state [as of](HealthState::as_of) `now`.
     #[must_use]
     pub fn as_of(self, now: Timestamp) -> Self {
         Self { state: self.state.as_of(now), ..self }

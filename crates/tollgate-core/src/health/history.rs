@@ -49,7 +49,7 @@ pub enum TransitionCause {
     Request,
     /// A health probe. Probes are no traffic.
     Probe,
-    /// A test by an operator, or the end of cooling that one asked for. Tests are no traffic.
+    /// A test by an operator, or an operator's request to end cooling. Tests are no traffic.
     Test,
     /// Reported by another node.
     Node,
@@ -228,7 +228,7 @@ impl HealthHistory {
         };
         match (before, after) {
             (None, None) => Vec::new(),
-            (Some(open), Some(next)) if open.row.impairment.goes_on_in(&next) => {
+            (Some(open), Some(next)) if open.row.impairment.is_continued_by(&next) => {
                 if open.row.impairment.until == next.until {
                     return Vec::new();
                 }
@@ -264,7 +264,7 @@ impl HealthHistory {
         }
     }
 
-    /// Ends the transitions of accounts and channels that do not exist any more.
+    /// Ends the transitions of accounts and channels that no longer exist.
     pub fn retain(&mut self, exists: impl Fn(ChannelId, Option<AccountId>) -> bool, now: Timestamp) -> Vec<HealthTransition> {
         let mut ended = Vec::new();
         self.open.retain(|_, OpenTransition { row, .. }| {
@@ -305,7 +305,7 @@ impl HealthSubject {
 impl Impairment {
     /// True if `next` continues this state, perhaps with another end. If this one ended before `next` began, `next` is a new
     /// state.
-    fn goes_on_in(&self, next: &Self) -> bool {
+    fn is_continued_by(&self, next: &Self) -> bool {
         (self.state, self.reason) == (next.state, next.reason) && self.until.is_none_or(|until| next.since <= until)
     }
 }

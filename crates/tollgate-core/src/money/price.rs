@@ -74,7 +74,7 @@ impl Price {
     /// Prices of all kinds for a prompt of this many tokens: `cache_read`, `cache_write`, `image` and `audio` fall back to
     /// `input`, `cache_write_1h` to `cache_write`, `thinking` to `output`; kinds still missing are free.
     pub fn rates(&self, prompt_tokens: u64) -> Rates {
-        // Without a copy, unless a tier applies.
+        // Copies the price only if a tier applies.
         let tier = self.tier_bound(prompt_tokens).map(|_| self.tier(prompt_tokens));
         let list = tier.as_ref().unwrap_or(self);
         let input = list.input.unwrap_or(0);

@@ -18,7 +18,7 @@ pub(super) struct PricedRequest {
 
 /// The price of an offer for a request with these `extras`.
 pub(super) fn price(offer: &Offer, summary: &RequestSummary, extras: RequestExtras) -> PricedRequest {
-    // With limited money, a model without a price is refused elsewhere.
+    // Without a price there is nothing to add; admission refuses such a model if money is limited.
     let Some(sale) = &offer.sale else { return PricedRequest { sale: None, unpriced: Vec::new() } };
     let mut unpriced: Vec<PriceEffect> = Vec::new();
     // A request that may be served by another model or provider has no known price.

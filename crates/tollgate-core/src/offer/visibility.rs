@@ -14,7 +14,7 @@ use crate::{
 /// The viewers of a model list: a caller, or visitors without a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Audience<'a> {
-    /// Its groups, in order of preference.
+    /// The groups of the audience, in order of preference.
     pub groups: &'a [Arc<Group>],
     /// Patterns of the models it may use; none: all.
     pub models: &'a [Glob],

@@ -36,7 +36,7 @@ enum Entry<'a> {
 /// The entry for a price.
 #[derive(Clone, Debug)]
 pub(super) enum ListMatch<'a> {
-    /// With its position in the list.
+    /// Position in the list, and the entry.
     Price(usize, &'a ListedPrice),
     Skipped(&'a SkippedPrice),
     /// Entries with different prices, none of which is preferred; their names.

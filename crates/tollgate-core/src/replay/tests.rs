@@ -1,72 +1,18 @@
 //! Replays report the effects of a change and nothing else.
 
-use tollgate_protocol::Protocol;
-
 use super::*;
 use crate::{
-    AttemptRecord, AttemptResult, Channel, ChannelId, Glob, Group, Multiplier, Outcome, PriceLimit, PriceLimitMode, PriceLimitOn,
-    RequestId, Revision, Routing, SaleMultipliers, Tags, Timestamp, Tokens,
-    samples::{NOW, always, catalog, channel, group, key, model, price},
+    AttemptRecord, Channel, Glob, Group, Multiplier, Outcome, PriceLimit, PriceLimitMode, PriceLimitOn, RequestId, Routing,
+    SaleMultipliers, Timestamp, Tokens,
+    samples::{self, NOW, always, attempt, catalog, channel, group, key, model, price},
 };
 
 /// An answered request for `m` with 1,000 input and 500 output tokens.
 fn record(n: u8) -> UsageRecord {
+    let id = RequestId::from_parts(Timestamp(NOW.0 + i64::from(n)), [n; 10]);
     let tokens = Tokens { input: 1_000, output: 500, source: TokenSource::Provider, ..Tokens::default() };
-    let key = key(&[]);
-    UsageRecord {
-        id: RequestId::from_parts(Timestamp(NOW.0 + i64::from(n)), [n; 10]),
-        at: NOW,
-        key: key.id,
-        key_name: key.name.into(),
-        member: key.member.id,
-        group: None,
-        group_name: None,
-        protocol_in: Protocol::OpenAi,
-        protocol_out: None,
-        method: Method::Chat,
-        model: Some("m".into()),
-        stream: false,
-        status: 200,
-        outcome: Outcome::Completed,
-        reason: None,
-        detail: None,
-        tokens,
-        cost: None,
-        sale: None,
-        price_version: Revision(1),
-        ttft_us: None,
-        duration_us: 1,
-        address: None,
-        client_request_id: None,
-        dropped: Vec::new(),
-        trace: Vec::new(),
-        tags: Tags::default(),
-        sale_multiplier: Multiplier::ONE,
-        finish: None,
-        client: None,
-        request_bytes: 0,
-        attempts: vec![AttemptRecord {
-            channel: ChannelId::from_parts(NOW, [1; 10]),
-            channel_name: "gone".into(),
-            account: AccountId::from_parts(NOW, [1; 10]),
-            account_name: "gone".into(),
-            protocol: Protocol::OpenAi,
-            upstream_model: "m".into(),
-            at: NOW,
-            status: Some(200),
-            result: AttemptResult::Answered,
-            error: None,
-            tokens,
-            cost: None,
-            first_byte_us: None,
-            duration_us: 1,
-            upstream_request_id: None,
-            hedged: false,
-            cost_multiplier: Multiplier::ONE,
-            message: None,
-            sent_us: None,
-        }],
-    }
+    let attempts = vec![AttemptRecord { tokens, ..attempt("gone") }];
+    UsageRecord { id, tokens, attempts, ..samples::record() }
 }
 
 fn refused(n: u8, reason: &str) -> UsageRecord {

@@ -1,4 +1,4 @@
-//! The answer that a caller got, written in the protocol of the upstream. The bytes that the upstream sent are not stored.
+//! Translates the answer that a caller got into the protocol of the upstream. The upstream's own bytes are not stored.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -25,7 +25,7 @@ impl Retranslation {
     }
 
     fn stream(&self, text: &str, answer: &Bytes) -> Option<Vec<u8>> {
-        // Upstreams are always asked for events, also where the caller was sent one array.
+        // Upstreams always stream events, even if the caller got one JSON array.
         let events = if text.trim_start().starts_with('[') { as_events(text)? } else { answer.clone() };
         let relay = if self.from == self.to {
             codec(self.to).relay(Framing::Sse, &self.edits())
@@ -35,7 +35,7 @@ impl Retranslation {
         relayed(relay, &events)
     }
 
-    /// The upstream's name of the model in the place of the caller's.
+    /// Replaces the caller's name of the model by the upstream's.
     fn edits(&self) -> ReplyEdits {
         let model = self.reply.is_renamed.then(|| self.reply.upstream_model.clone());
         ReplyEdits { caller_model: model, hide_usage: false }
@@ -57,7 +57,7 @@ impl Retranslation {
     }
 }
 
-/// Everything that a relay makes of an answer, as far as it can be read.
+/// The output of a relay for an answer, up to the first part that it cannot read.
 fn relayed(mut relay: Box<dyn StreamRelay>, answer: &Bytes) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut is_whole = relay.push(answer, &mut out).is_ok();

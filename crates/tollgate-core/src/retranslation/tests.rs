@@ -4,66 +4,15 @@ use serde_json::{Value, json};
 use tollgate_protocol::{ParameterChange, ParameterEdit};
 
 use super::*;
-use crate::{
-    AttemptResult, Multiplier, Outcome, RequestId, Revision, Tags, Tokens,
-    samples::{NOW, account_id, catalog, channel, channel_id, group, key, model},
-};
+use crate::samples::{self, attempt, catalog, channel, group, model};
 
 fn record(to: Protocol, dropped: &[&str]) -> UsageRecord {
-    let key = key(&[]);
     UsageRecord {
-        id: RequestId::from_parts(NOW, [1; 10]),
-        at: NOW,
-        key: key.id,
-        key_name: key.name.into(),
-        member: key.member.id,
-        group: None,
         group_name: Some("g".into()),
-        protocol_in: Protocol::OpenAi,
         protocol_out: Some(to),
-        method: Method::Chat,
-        model: Some("m".into()),
-        stream: false,
-        status: 200,
-        outcome: Outcome::Completed,
-        reason: None,
-        detail: None,
-        tokens: Tokens::default(),
-        cost: None,
-        sale: None,
-        price_version: Revision(1),
-        ttft_us: None,
-        duration_us: 1,
-        address: None,
-        client_request_id: None,
         dropped: dropped.iter().map(|entry| (*entry).to_owned()).collect(),
-        trace: Vec::new(),
-        tags: Tags::default(),
-        sale_multiplier: Multiplier::ONE,
-        finish: None,
-        client: None,
-        request_bytes: 0,
-        attempts: vec![AttemptRecord {
-            channel: channel_id("c"),
-            channel_name: "c".into(),
-            account: account_id("c/0"),
-            account_name: "c/0".into(),
-            protocol: to,
-            upstream_model: "m-up".into(),
-            at: NOW,
-            status: Some(200),
-            result: AttemptResult::Answered,
-            error: None,
-            tokens: Tokens::default(),
-            cost: None,
-            first_byte_us: None,
-            duration_us: 1,
-            upstream_request_id: None,
-            hedged: false,
-            cost_multiplier: Multiplier::ONE,
-            message: None,
-            sent_us: None,
-        }],
+        attempts: vec![AttemptRecord { protocol: to, ..attempt("c") }],
+        ..samples::record()
     }
 }
 
@@ -79,8 +28,8 @@ fn body(body: &Value) -> Bytes {
 }
 
 fn outcome<'a>(written: &'a Retranslation, name: &str) -> &'a ParameterOutcome {
-    let fate = written.parameters.iter().find(|fate| fate.name == name);
-    &fate.unwrap_or_else(|| panic!("no {name}: {:?}", written.parameters)).outcome
+    let parameter = written.parameters.iter().find(|it| it.name == name);
+    &parameter.unwrap_or_else(|| panic!("no {name}: {:?}", written.parameters)).outcome
 }
 
 #[test]

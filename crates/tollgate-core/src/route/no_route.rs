@@ -81,7 +81,7 @@ impl NoRoute<'_> {
         let busy = self.excluded.iter().filter(|it| it.why.is_concurrency()).filter_map(|it| {
             let (channel, account) = (it.channel, it.account()?);
             let is_channel_full = it.why == Exclusion::ChannelConcurrency;
-            // One account stands for all of a full channel. The accounts of a channel are adjacent.
+            // One account represents all of a full channel. The accounts of a channel are adjacent.
             let is_known = is_channel_full && last_full.replace(channel.id) == Some(channel.id);
             (!is_known).then_some(BusyAccount { channel, account, is_channel_full })
         });

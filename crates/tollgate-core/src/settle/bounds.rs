@@ -30,7 +30,7 @@ const THINKING_ALLOWANCE: u64 = 32_768;
 /// Bound of an unlimited number of web searches.
 const UNLIMITED_SEARCHES: u64 = 100;
 /// Most searches that are billed and reserved for one request, even if it allows more: bounds a false report of an upstream.
-pub(super) const MOST_SEARCHES: u64 = 10_000;
+pub(super) const MAX_SEARCHES: u64 = 10_000;
 
 /// The largest plausible charge for a request, apart from what its answer shows. Zero means unknown: nothing is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
@@ -128,13 +128,13 @@ impl UsageBounds {
         };
         let summary_output = unseen_tokens(summary, model).output;
         let extras = summary.extras;
-        let searches = if extras.web_search { summary.max_searches.unwrap_or(UNLIMITED_SEARCHES).min(MOST_SEARCHES) } else { 0 };
+        let searches = if extras.web_search { summary.max_searches.unwrap_or(UNLIMITED_SEARCHES).min(MAX_SEARCHES) } else { 0 };
         // Upstreams of other protocols serve the request without the caller's own search.
         let assumed_searches = if extras.own_search { 0 } else { searches.min(1) };
         Self { input, output, reserved_output, candidates, summary_output, searches, assumed_searches }
     }
 
-    /// With an output limit that the gateway sets for each candidate answer.
+    /// These bounds with an output limit that the gateway sets for each candidate answer.
     #[must_use]
     pub fn limited_to(self, tokens: u64) -> Self {
         let output = tokens.saturating_mul(self.candidates.into());

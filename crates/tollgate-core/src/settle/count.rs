@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{RequestExtras, RequestSummary, Usage};
 
-use super::{DeliveredContent, bounds::MOST_SEARCHES, price_lines};
+use super::{DeliveredContent, bounds::MAX_SEARCHES, price_lines};
 use crate::{Model, Multiplier, NanoUsd, Price, TokenSource, Tokens};
 
 /// Lowest number of bytes of text per token; for estimates.
@@ -97,7 +97,7 @@ const DEFAULT_SEARCHES: u64 = 10;
 
 /// Upper estimate of a request's web searches where it has these extras, for reservations.
 pub(crate) fn estimate_searches(summary: &RequestSummary, extras: RequestExtras) -> u64 {
-    if extras.web_search { summary.max_searches.unwrap_or(DEFAULT_SEARCHES).min(MOST_SEARCHES) } else { 0 }
+    if extras.web_search { summary.max_searches.unwrap_or(DEFAULT_SEARCHES).min(MAX_SEARCHES) } else { 0 }
 }
 
 /// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also

@@ -53,9 +53,9 @@ impl OfferCondition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferState {
     pub condition: OfferCondition,
-    /// `None`: for as long as is known.
+    /// `None`: since before the recorded history.
     pub since: Option<Timestamp>,
-    /// Of an unavailable offer: when the first account may be tried again, if that is known.
+    /// When the first account of an unavailable offer may be tried again, if that is known.
     pub until: Option<Timestamp>,
 }
 

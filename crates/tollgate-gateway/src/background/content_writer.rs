@@ -19,11 +19,11 @@ use crate::state::{
 
 /// Contents in one batch.
 const MAX_BATCH: usize = 100;
-/// Bytes of contents in one batch; the last ones may exceed them.
+/// Target size of a batch in bytes; the last contents may exceed it.
 const MAX_BATCH_BYTES: usize = 4 << 20;
-/// Bytes that a row takes besides its compressed texts: what seals it and the head of its texts.
+/// Bytes that a row takes besides its compressed texts: sealing and the header of the texts.
 const ROW_OVERHEAD: usize = 256;
-/// The bytes are counted again when this node has added this part of the most that may be stored.
+/// The stored bytes are counted again once this node has added `1 / RECOUNTED_SHARE` of the limit.
 const RECOUNTED_SHARE: u64 = 8;
 /// How long the first contents of a batch wait for more.
 const BATCH_WAIT: Duration = Duration::from_millis(200);
@@ -32,11 +32,11 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// Least time between two warnings about contents that are not stored.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// What became of contents.
+/// The result of storing contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowsEnd {
     Stored,
-    /// They take more than all contents may.
+    /// Larger than the limit of all stored contents together.
     TooLarge,
 }
 
@@ -46,9 +46,9 @@ pub struct ContentWriter {
     contents: mpsc::Receiver<QueuedContents>,
     /// Contents already taken from the queue for the next batch.
     next: Vec<QueuedContents>,
-    /// Bytes that were stored when they were counted last.
+    /// Stored bytes at the last count.
     counted: u64,
-    /// Most bytes that this node has added since.
+    /// Upper bound of the bytes that this node has added since.
     added: u64,
     warned: Option<Instant>,
 }
@@ -175,7 +175,7 @@ fn length(queued: &QueuedContents) -> usize {
     queued.contents.request.text.len() + queued.contents.answer.text.len()
 }
 
-/// The most bytes that contents take in the database: text that cannot be compressed grows a little, and is sealed.
+/// Upper bound of the bytes that contents take in the database, with sealing and the growth of incompressible text.
 fn largest(contents: &RequestContents) -> u64 {
     let text = contents.request.text.len() + contents.answer.text.len();
     (text + text / 256 + ROW_OVERHEAD) as u64

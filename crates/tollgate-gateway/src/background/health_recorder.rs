@@ -104,7 +104,7 @@ impl HealthRecorder {
         let (catalog, now) = (self.shared.catalog.load_full(), self.shared.clock.now());
         let mut rows = Vec::new();
         for channel in catalog.channels.values() {
-            // Locked for one channel at a time, so that requests can ask for standings in between.
+            // Locked for one channel at a time, so that requests can read standings in between.
             let mut history = self.records.lock();
             for account in &channel.accounts {
                 let state = self.registry.state_of_all(account.id);

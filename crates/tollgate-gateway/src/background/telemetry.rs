@@ -327,7 +327,7 @@ impl MetricExport<'_> {
 
     /// Sends all metrics as they are now. A process that has handed over to another leaves them to it: they have the same instance.
     async fn export(&self, tries: u32) {
-        if self.shared.condition.hand_over.has_left() {
+        if self.shared.serving.hand_over.has_left() {
             return;
         }
         let interval = Interval { start: nanos(self.started, 0), end: nanos(self.shared.clock.now(), 0) };

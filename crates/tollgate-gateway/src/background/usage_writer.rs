@@ -138,7 +138,7 @@ impl UsageWriter {
         let mut retry = RetryBackoff::default();
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut phase = self.shared.condition.hand_over.subscribe();
+        let mut phase = self.shared.serving.hand_over.subscribe();
         // A process that was just started may be paused by now.
         phase.mark_changed();
         loop {
@@ -187,7 +187,7 @@ impl UsageWriter {
             }
         };
         self.save_health().await;
-        self.shared.condition.hand_over.booked(is_booked);
+        self.shared.serving.hand_over.booked(is_booked);
         tokio::select! {
             () = stop.cancelled() => {}
             _ = phase.wait_for(|phase| *phase != HandOverPhase::Paused) => {}
@@ -321,12 +321,12 @@ impl UsageWriter {
     /// Reports an unreachable database to `/readyz`, on changes only, because other tasks set the same state.
     fn set_unreachable(&self, unreachable: bool) {
         if self.is_unreachable.swap(unreachable, Ordering::Relaxed) != unreachable {
-            self.shared.condition.set_degraded(unreachable);
+            self.shared.serving.set_degraded(unreachable);
         }
     }
 
     async fn save_health(&self) {
-        if self.shared.condition.hand_over.has_left() {
+        if self.shared.serving.hand_over.has_left() {
             // The successor has newer health.
             return;
         }

@@ -27,7 +27,7 @@ fn shown(destination: &Destination) -> String {
             format!("{} list {} {}", from.as_str(), size.as_deref().unwrap_or("-"), after.as_deref().unwrap_or("-"))
         }
         Destination::List(from, ListRequest::One(model)) => format!("{} one {model}", from.as_str()),
-        Destination::WellKnown(page) => format!("{page:?}"),
+        Destination::Status(endpoint) => format!("{endpoint:?}"),
         Destination::NotStored(from, what) => format!("{} {what:?}", from.as_str()),
         Destination::Fallback => "elsewhere".to_owned(),
         Destination::Refused(from, refusal) => format!("{} {}", from.as_str(), refusal.id(*from)),

@@ -38,7 +38,7 @@ use crate::{
     upstream::{
         call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
         credentials::{forwarded_headers, secrets_of},
-        retry_after::asked_wait,
+        retry_after::retry_at,
     },
 };
 
@@ -366,7 +366,7 @@ impl Attempt<'_> {
         for secret in secrets_of(&self.planned.channel, &self.planned.account) {
             redact(&mut problem, secret);
         }
-        let until = asked_wait(headers.as_map(), &problem, progress.now());
+        let until = retry_at(headers.as_map(), &problem, progress.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
     }
 }
@@ -409,10 +409,10 @@ fn contradicts(headers: &HeaderFields, framing: Framing) -> bool {
 }
 
 fn upstream_request_id(headers: &HeaderFields) -> Option<ShortText> {
-    const MOST: usize = 128;
+    const MAX_CHARS: usize = 128;
     // ASCII only.
     let value = [&REQUEST_ID, &OTHER_REQUEST_ID].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
-    Some(value.get(..MOST).unwrap_or(value).into())
+    Some(value.get(..MAX_CHARS).unwrap_or(value).into())
 }
 
 /// Removes a secret from the texts of an upstream's error.

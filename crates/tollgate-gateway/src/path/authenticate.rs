@@ -69,7 +69,7 @@ pub(super) async fn authenticate(
 /// E63 when there are too many requests; E31 for a key above its share of them.
 pub(super) async fn start(worker: &Worker, share: &Arc<KeyShare>, request: Option<&Arc<InFlightRequest>>) -> Result<(), Refusal> {
     worker.starts.begin_request(share, request).await.map_err(not_admitted)?;
-    if share.may_record(&worker.shared.condition) { Ok(()) } else { Err(Refusal::Overloaded) }
+    if share.may_record(&worker.shared.serving) { Ok(()) } else { Err(Refusal::Overloaded) }
 }
 
 fn not_admitted(reason: NotAdmitted) -> Refusal {

@@ -99,7 +99,7 @@ async fn delay(worker: &Worker, head: &Head, holders: &[Holder], in_flight: Opti
     if let Some(request) = in_flight {
         request.leave();
     }
-    worker.shared.condition.delay_refusal(announced_length(&head.headers)).await;
+    worker.shared.serving.delay_refusal(announced_length(&head.headers)).await;
     worker.starts.send_refusal(holders).await;
 }
 
@@ -126,7 +126,7 @@ pub(super) struct AnswerHeaders {
 }
 
 impl AnswerHeaders {
-    /// Takes the request's headers, which are not needed any more.
+    /// Takes the request's headers, which are no longer needed.
     pub(super) fn of(guard: &UsageGuard, head: &mut Head) -> Self {
         let request_id = HeaderValue::from_bytes(head.request_id.text().as_bytes()).expect("a request id is visible ASCII");
         let attempts = AttemptHeaders::of(guard, head);

@@ -401,7 +401,7 @@ impl Relayed {
     fn end_if_interrupted(&mut self) -> bool {
         let why = self.guard.as_deref().and_then(|guard| {
             let shared = &guard.recorder.shared;
-            if shared.condition.is_cutting_off() {
+            if shared.serving.is_cutting_off() {
                 return Some(Break::GatewayStopped);
             }
             if !shared.settings.load().end_revoked_streams {

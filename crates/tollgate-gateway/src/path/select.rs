@@ -83,7 +83,7 @@ pub(super) async fn select(
 /// Selects an account that is free now, for a hedged attempt. `None` when there is none.
 pub(super) fn select_hedge(context: &RouteContext<'_>, history: &AttemptHistory) -> Option<Selection> {
     let planned = route(context, history, max_price(context.head).ok()?, None).ok()?.first;
-    // A cooling account is no better than the one that is being tried.
+    // A hedge on a cooling account would gain nothing.
     if planned.last_resort {
         return None;
     }
@@ -147,7 +147,7 @@ impl<'c, 'a> Search<'c, 'a> {
                 return self.rounds < MAX_ROUNDS;
             }
         };
-        // What could not be used belongs to another request.
+        // The permit is unused: another waiting request may take it.
         self.permit = None;
         let shared = &self.context.worker.shared;
         if self.rounds >= MAX_ROUNDS || busy.is_empty() || shared.clock.instant() >= until {

@@ -184,7 +184,7 @@ impl Rig {
             key.id = KeyId::from_parts(Timestamp(0), [number; 10]);
             key.member.id = MemberId::from_parts(Timestamp(0), [member; 10]);
         });
-        let request = self.core.shared.condition.enter(1_000, 1_000_000);
+        let request = self.core.shared.serving.enter(1_000, 1_000_000);
         let mut incoming = self.incoming(body);
         incoming.head.presented_key = Some(Secret::new(format!("{SECRET}{number}")));
         incoming.body = incoming.body.within(Arc::clone(&request));

@@ -28,12 +28,12 @@ const ID_PREFIXES: [&str; 14] = [
     "chatcmpl-",
 ];
 /// Longest word, and longest word with a number at one end, in a name, in bytes.
-const LONGEST_WORD: usize = 16;
-const LONGEST_NUMBERED_WORD: usize = 12;
+const MAX_WORD: usize = 16;
+const MAX_NUMBERED_WORD: usize = 12;
 /// Most capitals after the first letter of such a word: enough for `FP8` and `GPT`, too few for a part of a key.
 const CAPITALS_OF_A_WORD: usize = 3;
 /// Longest identifier of a part of the conversation, in bytes.
-const LONGEST_ID: usize = 80;
+const MAX_ID: usize = 80;
 
 /// The text without keys and hosts, truncated. Control characters become spaces.
 pub(crate) fn redact(text: &str) -> String {
@@ -126,7 +126,7 @@ fn is_credential(word: &str) -> bool {
 
 /// An identifier that a provider or this gateway gave to a part of the conversation.
 fn is_id(word: &str) -> bool {
-    word.len() <= LONGEST_ID && ID_PREFIXES.iter().any(|prefix| word.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty()))
+    word.len() <= MAX_ID && ID_PREFIXES.iter().any(|prefix| word.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty()))
 }
 
 /// A readable name, such as that of a model, a tool (`mcp__calendar__list_events_v2`) or a beta feature
@@ -140,8 +140,8 @@ fn is_name(word: &str) -> bool {
             return false;
         }
         match changes {
-            0 => bytes.len() <= LONGEST_WORD,
-            1 => bytes.len() <= LONGEST_NUMBERED_WORD,
+            0 => bytes.len() <= MAX_WORD,
+            1 => bytes.len() <= MAX_NUMBERED_WORD,
             // Sizes of models, such as `A22B`.
             2 => bytes.len() <= 5,
             _ => false,

@@ -324,7 +324,7 @@ fn insufficient_funds(funds: &FundsStatus, at: Timestamp) -> RefusalRow {
             Some(at) => format!("; it renews on {}.", time(at)),
             None => ". Ask the operator to raise it.".to_owned(),
         };
-        // Callers must not learn what all of them spend together.
+        // Callers must not learn the total spending of all callers.
         let figures = if funds.subject == Subject::Gateway { String::new() } else { format!(" ({figures})") };
         format!("The {what} {owner} is spent{figures}{then}")
     };

@@ -14,10 +14,11 @@ use crate::request::Head;
 /// Seconds of E40 when no recovery time is known.
 const UNKNOWN_RECOVERY_SECS: u32 = 30;
 
-/// Words of Anthropic's API for a request that is too long for the model, by which its clients shorten the conversation.
+/// The message of Anthropic's API for a request that is too long for the model, by which its clients recognise that they must
+/// shorten the conversation.
 const TOO_LONG: &str = "prompt is too long";
 
-/// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` whatever the headers say.
+/// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` regardless of the headers.
 const NOT_OVERLOADED: &str = "api_error";
 
 /// E40. Callers are told not to retry if the cause lasts until an operator acts. A model without any configured account may be in

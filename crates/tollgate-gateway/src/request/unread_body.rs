@@ -11,7 +11,7 @@ use std::{
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-/// Longest rest that is read; with more, the connection closes instead.
+/// Longest rest in bytes that is read. With more, the connection closes instead.
 const MAX_BYTES: usize = 64 * 1024;
 /// Consecutive polls that may find no data.
 const MAX_EMPTY_READS: u8 = 2;

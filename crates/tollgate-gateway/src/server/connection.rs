@@ -54,9 +54,9 @@ const READ_LIMIT: Duration = Duration::from_secs(10);
 pub(super) const MOVE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a response that are kept for an HTTP/2 stream whose caller does not read.
 const STREAM_BUFFER_BYTES: usize = 64 * 1024;
-/// Longest life of a connection that serves only the gateway's own pages, and longest time until its first byte.
-const PAGES_LIMIT: Duration = Duration::from_secs(5);
-const PAGES_HEAD_LIMIT: Duration = Duration::from_secs(1);
+/// Longest life of a connection that serves only the status endpoints, and longest time until its first byte.
+const STATUS_LIMIT: Duration = Duration::from_secs(5);
+const STATUS_HEAD_LIMIT: Duration = Duration::from_secs(1);
 /// Interval and timeout of HTTP/2 keep-alive pings.
 const PING: Duration = Duration::from_secs(30);
 
@@ -71,10 +71,12 @@ pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, c
     .await;
     match (core.tls.clone(), context.targets) {
         (None, ServedTargets::Everything) => begin(core, socket, context, first).await,
-        (None, ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(begin(core, socket, context, first))).await),
+        (None, ServedTargets::StatusOnly) => drop(timeout(STATUS_LIMIT, Box::pin(begin(core, socket, context, first))).await),
         // Boxed: a TLS stream is large, and plain connections should not allocate space for it.
         (Some(tls), ServedTargets::Everything) => Box::pin(serve_tls(core, tls, socket, context)).await,
-        (Some(tls), ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(serve_tls(core, tls, socket, context))).await),
+        (Some(tls), ServedTargets::StatusOnly) => {
+            drop(timeout(STATUS_LIMIT, Box::pin(serve_tls(core, tls, socket, context))).await)
+        }
     }
 }
 
@@ -96,12 +98,12 @@ async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: T
 /// Detects HTTP/2 with prior knowledge by its preface; everything else is HTTP/1.1.
 async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, context: ConnectionContext, first: Bytes) {
     let HttpLimits { header_timeout, idle_timeout, .. } = core.shared.settings.load().http;
-    let hand_over = &core.shared.condition.hand_over;
+    let hand_over = &core.shared.serving.hand_over;
     let mut phase = hand_over.subscribe();
     let mut first = BytesMut::from(first);
     let moves = S::IS_SOCKET && core.moves_connections();
-    let serves_pages = context.targets == ServedTargets::Pages;
-    let mut limit = if serves_pages { PAGES_HEAD_LIMIT.min(idle_timeout) } else { idle_timeout };
+    let status_only = context.targets == ServedTargets::StatusOnly;
+    let mut limit = if status_only { STATUS_HEAD_LIMIT.min(idle_timeout) } else { idle_timeout };
     while PREFACE.starts_with(&first) && first.len() < PREFACE.len() {
         if moves && hand_over.has_left() {
             return give(&core, io, first.freeze()).await;
@@ -116,7 +118,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
             read = timeout(limit, read_first(&mut io, &mut first)), if !(moves && hand_over.holds_requests()) => match read {
                 Ok(Ok(1..)) => limit = header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
-                Err(_) if first.is_empty() && serves_pages => {
+                Err(_) if first.is_empty() && status_only => {
                     let _ = timeout(CLOSE_LIMIT, io.write_all(&overloaded(&core, &context))).await;
                     return;
                 }
@@ -186,7 +188,7 @@ async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Byt
 /// Moves a connection to the process that takes over.
 async fn give<P, S: Transport>(core: &Core<P>, io: S, first: Bytes) {
     if let Some(socket) = io.into_socket().and_then(|socket| socket.into_std().ok()) {
-        core.shared.condition.hand_over.give(MovedConnection { socket, first }).await;
+        core.shared.serving.hand_over.give(MovedConnection { socket, first }).await;
     }
 }
 
@@ -247,7 +249,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     mut connection: Pin<Box<C>>,
     moves: Moves,
 ) -> Option<Pin<Box<C>>> {
-    let hand_over = &core.shared.condition.hand_over;
+    let hand_over = &core.shared.serving.hand_over;
     let now = || core.shared.clock.instant();
     let moves = || moves == Moves::AtRest && hand_over.has_left();
     let HttpLimits { header_timeout, idle_timeout, .. } = core.shared.settings.load().http;
@@ -396,7 +398,7 @@ fn too_slow<P>(core: &Core<P>, context: &ConnectionContext) -> Bytes {
 
 /// Rejects a connection above all limits with E63, if the response can be written without waiting.
 pub(super) fn reject<P>(core: &Core<P>, socket: &TcpStream, peer: SocketAddr, timers: Arc<ConnectionTimers>) {
-    let response = overloaded(core, &connection_context(peer, timers, ServedTargets::Pages));
+    let response = overloaded(core, &connection_context(peer, timers, ServedTargets::StatusOnly));
     if core.tls.is_none() {
         let _: io::Result<usize> = socket.try_write(&response);
     }

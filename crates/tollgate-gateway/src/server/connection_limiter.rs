@@ -1,6 +1,6 @@
 //! Limits the number of connections, in total and per client address. Near a limit, connections that carry no request are closed.
-//! Above the limits a few more are accepted that serve only the gateway's own pages, so that a health probe does not take a busy
-//! gateway for a stopped one.
+//! Above the limits a few more are accepted that serve only the status endpoints, so that a health probe does not take a busy gateway
+//! for a stopped one.
 
 use std::{
     collections::HashMap,
@@ -20,8 +20,8 @@ use crate::{
     state::shares::{Bound, HolderKind},
 };
 
-/// Connections above the limits that serve only the gateway's own pages.
-const PAGE_CONNECTIONS: usize = 64;
+/// Connections above the limits that serve only the status endpoints.
+const STATUS_CONNECTIONS: usize = 64;
 /// Time until connections at rest are looked for again when there were too few.
 const SEARCH_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two reports about connections that were closed.
@@ -36,7 +36,7 @@ pub(crate) struct ConnectionLimiter {
 #[derive(Debug, Default)]
 struct OpenConnections {
     served: ServedConnections,
-    pages: PageConnections,
+    status_only: StatusConnections,
     reports: Reports,
 }
 
@@ -55,7 +55,7 @@ struct ServedConnections {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,
-    /// Of one address. Loopback is exempt: all callers behind a proxy on this host share that address.
+    /// Limit for one address. Loopback is exempt: all callers behind a proxy on this host share that address.
     pub(crate) of_address: usize,
 }
 
@@ -74,7 +74,7 @@ struct AddressConnections {
 }
 
 #[derive(Debug, Default)]
-struct PageConnections {
+struct StatusConnections {
     all: usize,
     by_address: HashMap<AddressBlock, usize>,
 }
@@ -91,7 +91,7 @@ struct Reports {
 pub(crate) enum ServedTargets {
     Everything,
     /// `/healthz`, `/readyz` and `/version`: the gateway has as many connections as it may have.
-    Pages,
+    StatusOnly,
 }
 
 /// One counted connection. Dropping it uncounts it.
@@ -144,7 +144,7 @@ impl ConnectionLimiter {
         let counted = if open.served.admits(block, limits) {
             Some((open.served.add(block, timers), ServedTargets::Everything))
         } else {
-            open.pages.add(block).then_some((0, ServedTargets::Pages))
+            open.status_only.add(block).then_some((0, ServedTargets::StatusOnly))
         };
         let report = open.report(evicted.len(), now);
         drop(open);
@@ -256,12 +256,12 @@ impl AddressConnections {
     }
 }
 
-impl PageConnections {
+impl StatusConnections {
     /// Counts a connection; false when there are too many.
     fn add(&mut self, block: AddressBlock) -> bool {
         let (all, held) = (self.all + 1, self.by_address.get(&block).copied().unwrap_or(0) + 1);
-        if all > PAGE_CONNECTIONS
-            || held > 1 && !Bound::Connections.share().of(HolderKind::Address).permits(PAGE_CONNECTIONS, all, held)
+        if all > STATUS_CONNECTIONS
+            || held > 1 && !Bound::Connections.share().of(HolderKind::Address).permits(STATUS_CONNECTIONS, all, held)
         {
             return false;
         }
@@ -286,7 +286,7 @@ impl Drop for ConnectionPermit {
         let mut open = self.connection_limiter.open();
         match self.targets {
             ServedTargets::Everything => open.served.remove(self.block, self.id),
-            ServedTargets::Pages => open.pages.remove(self.block),
+            ServedTargets::StatusOnly => open.status_only.remove(self.block),
         }
     }
 }
@@ -358,16 +358,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn page_connections_have_their_own_limit_and_a_share_per_address() {
+    async fn status_connections_have_their_own_limit_and_a_share_per_address() {
         let callers = Callers::new(1, 1);
         let served = callers.served("203.0.113.7").unwrap();
-        let pages: Vec<_> = std::iter::from_fn(|| callers.enter("203.0.113.7").permit).collect();
-        assert_eq!(pages.len(), PAGE_CONNECTIONS / 4 * 3);
-        assert!(pages.iter().all(|permit| permit.targets == ServedTargets::Pages));
+        let more: Vec<_> = std::iter::from_fn(|| callers.enter("203.0.113.7").permit).collect();
+        assert_eq!(more.len(), STATUS_CONNECTIONS / 4 * 3);
+        assert!(more.iter().all(|permit| permit.targets == ServedTargets::StatusOnly));
         assert!(callers.enter("203.0.113.8").permit.is_some());
-        drop((served, pages));
+        drop((served, more));
         let open = callers.connection_limiter.open();
-        assert!(open.pages.by_address.is_empty() && open.served.by_address.is_empty());
+        assert!(open.status_only.by_address.is_empty() && open.served.by_address.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

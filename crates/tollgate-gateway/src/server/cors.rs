@@ -12,17 +12,17 @@ use crate::{
     settings::{CorsOrigins, Settings},
 };
 
-/// Headers of answers that pages may read besides those that every page may.
+/// Headers of answers that pages may read besides the safelisted ones of the Fetch standard.
 const EXPOSED: &str = "x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, x-tollgate-attempts, x-tollgate-cause, \
                        x-tollgate-dropped, x-tollgate-trace, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
                        x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
                        anthropic-ratelimit-requests-limit, anthropic-ratelimit-requests-remaining, \
                        anthropic-ratelimit-requests-reset, anthropic-ratelimit-tokens-limit, anthropic-ratelimit-tokens-remaining, \
                        anthropic-ratelimit-tokens-reset, www-authenticate, allow";
-/// Seconds for which a browser need not ask again.
+/// Seconds for which a browser may keep the answer to a preflight.
 const MAX_AGE: &str = "600";
-/// Bytes of the names of headers that a browser asks for. SDKs send about three hundred.
-const MAX_ASKED: usize = 2_048;
+/// Longest list of header names in a preflight, in bytes. SDKs send about three hundred.
+const MAX_NAMES_BYTES: usize = 2_048;
 const REQUEST_METHOD: HeaderName = HeaderName::from_static("access-control-request-method");
 
 /// The origin to allow for a request: that of its page, if it may read the answer, or any.
@@ -40,7 +40,7 @@ pub(super) fn allowed(path: &str, headers: &HeaderFields, settings: &Settings) -
     }
 }
 
-/// The answer to a browser that asks whether a page may send a request.
+/// The answer to a preflight: whether a page may send a request.
 pub(super) fn preflight(method: &Method, headers: &HeaderFields) -> Option<Response<AnswerBody>> {
     if method != Method::OPTIONS || !headers.contains(REQUEST_METHOD) {
         return None;
@@ -62,7 +62,7 @@ pub(super) fn preflight(method: &Method, headers: &HeaderFields) -> Option<Respo
 /// Whether a value is a short list of names of headers.
 fn is_list_of_names(value: &HeaderValue) -> bool {
     let is_name = |name: &[u8]| HeaderName::from_bytes(name.trim_ascii()).is_ok();
-    value.len() <= MAX_ASKED && value.as_bytes().split(|byte| *byte == b',').all(is_name)
+    value.len() <= MAX_NAMES_BYTES && value.as_bytes().split(|byte| *byte == b',').all(is_name)
 }
 
 /// Lets pages of this origin read an answer.

@@ -101,10 +101,15 @@ fn invalid(name: &'static str, message: &str) -> Refusal {
 
 /// The caller's `x-request-id`: its visible ASCII characters, at most 128.
 pub(super) fn client_request_id(headers: &HeaderFields) -> Option<ShortText> {
-    const MOST: usize = 128;
+    const MAX_CHARS: usize = 128;
     let id = headers.get(REQUEST_ID)?;
-    let shown =
-        id.as_bytes().iter().filter(|byte| byte.is_ascii_graphic()).take(MOST).map(|byte| char::from(*byte)).collect::<String>();
+    let shown = id
+        .as_bytes()
+        .iter()
+        .filter(|byte| byte.is_ascii_graphic())
+        .take(MAX_CHARS)
+        .map(|byte| char::from(*byte))
+        .collect::<String>();
     (!shown.is_empty()).then(|| shown.into())
 }
 

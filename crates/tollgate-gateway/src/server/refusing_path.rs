@@ -15,13 +15,13 @@ pub struct RefusingPath {
 }
 
 impl RefusingPath {
-    /// Of a gateway that cannot open its database yet: it can check no key (E68). `/readyz` answers 503 besides, as
-    /// [`Condition`](crate::condition::Condition) says.
+    /// The path of a gateway that cannot open its database yet: it can check no key (E68). `/readyz` answers 503 besides, as
+    /// [`ServingState`](crate::serving_state::ServingState) says.
     pub fn without_database(shared: Arc<Shared>) -> Self {
         Self { shared, refusal: Refusal::KeyCheckUnavailable }
     }
 
-    /// Of a listener for other paths alone.
+    /// The path of a listener that serves other paths only.
     pub(super) fn without_models(shared: Arc<Shared>) -> Self {
         Self { shared, refusal: Refusal::UnknownPath { hint: None } }
     }

@@ -26,7 +26,7 @@ use crate::{
     fallback::{FallbackRequest, FallbackResponse},
     header_fields::HeaderFields,
     in_place::boxed,
-    ingress::{self, Destination, PresentedKeys, WellKnown},
+    ingress::{self, Destination, PresentedKeys, StatusEndpoint},
     model_list,
     refusal::{REQUEST_ID, Refusal},
     request::{BodyPace, Head, Incoming, RequestBody, UnreadBody},
@@ -70,7 +70,7 @@ pub(super) async fn answer<P: ModelPath>(
         Serves::Everything => ingress::destination(&parts.method, &parts.uri, &headers),
         Serves::Fallback => Destination::Fallback,
     };
-    let destination = if context.targets == ServedTargets::Pages { page_or_refused(destination) } else { destination };
+    let destination = if context.targets == ServedTargets::StatusOnly { only_status(destination) } else { destination };
     let head = head_of(&core, &context, &settings, (&parts, headers), &destination, started);
     let (from, request_id, min_rate) = (head.from, head.request_id, head.settings.bounds.min_rate);
     let page = if core.serves == Serves::Everything { cors::allowed(parts.uri.path(), &head.headers, &settings) } else { None };
@@ -116,7 +116,7 @@ pub(super) async fn answer<P: ModelPath>(
     }
     if version == Version::HTTP_2 {
         headers.remove(header::CONNECTION);
-    } else if context.targets == ServedTargets::Pages || !context.unread.is_over(expects_continue).await {
+    } else if context.targets == ServedTargets::StatusOnly || !context.unread.is_over(expects_continue).await {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if version != Version::HTTP_2 && (caller_closes || names_option(headers.get_all(header::CONNECTION).iter(), "close")) {
@@ -148,9 +148,9 @@ async fn dispatch<P: ModelPath>(
         return response;
     }
     match destination {
-        Destination::WellKnown(page) => well_known(core, page, head, parts, body).await,
+        Destination::Status(endpoint) => status(core, endpoint, head, parts, body).await,
         // The console's own address is served until the process stops, so that operators can watch a drain.
-        _ if shared.condition.is_draining() && core.serves == Serves::Everything => refuse(core, &Refusal::ShuttingDown, &head),
+        _ if shared.serving.is_draining() && core.serves == Serves::Everything => refuse(core, &Refusal::ShuttingDown, &head),
         Destination::Fallback => fallback(core, head, parts, body).await,
         Destination::Refused(_, refusal) => refuse(core, &with_hint(core, refusal, &head), &head),
         Destination::List(_, list) => {
@@ -186,12 +186,12 @@ fn present_keys(head: &mut Head, parts: &Parts) {
 /// Counts a model request with the limits that hold now.
 fn enter(shared: &Shared) -> Arc<InFlightRequest> {
     let settings = shared.settings.load();
-    shared.condition.enter(settings.http.requests, settings.body_memory_bytes)
+    shared.serving.enter(settings.http.requests, settings.body_memory_bytes)
 }
 
-/// Restricts a connection beyond the bound of connections to the pages that report the state of the gateway.
-fn page_or_refused(destination: Destination) -> Destination {
-    if let Destination::WellKnown(WellKnown::Health | WellKnown::Ready | WellKnown::Version) = destination {
+/// Restricts a connection above the limit to the endpoints that report the state of the gateway.
+fn only_status(destination: Destination) -> Destination {
+    if let Destination::Status(StatusEndpoint::Health | StatusEndpoint::Ready | StatusEndpoint::Version) = destination {
         return destination;
     }
     Destination::Refused(protocol_of(&destination), Refusal::Overloaded)
@@ -203,47 +203,50 @@ const fn protocol_of(destination: &Destination) -> Protocol {
         | Destination::List(from, _)
         | Destination::NotStored(from, _)
         | Destination::Refused(from, _) => *from,
-        Destination::WellKnown(_) | Destination::Fallback => Protocol::OpenAi,
+        Destination::Status(_) | Destination::Fallback => Protocol::OpenAi,
     }
 }
 
-async fn well_known<P: ModelPath>(
+async fn status<P: ModelPath>(
     core: &Arc<Core<P>>,
-    page: WellKnown,
+    endpoint: StatusEndpoint,
     head: Box<Head>,
     parts: &Parts,
     body: RequestBody,
 ) -> Response<AnswerBody> {
     let metrics = core.shared.settings.load().metrics;
-    let served = match (page, metrics) {
-        (WellKnown::Health | WellKnown::Ready | WellKnown::Version, _) | (WellKnown::Metrics, MetricsAccess::Public) => true,
-        (WellKnown::Metrics, MetricsAccess::Guarded) => {
+    let served = match (endpoint, metrics) {
+        (StatusEndpoint::Health | StatusEndpoint::Ready | StatusEndpoint::Version, _)
+        | (StatusEndpoint::Metrics, MetricsAccess::Public) => true,
+        (StatusEndpoint::Metrics, MetricsAccess::Guarded) => {
             head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, head.headers.as_map())
         }
-        (WellKnown::Metrics, MetricsAccess::OnConsoleAddress) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
+        (StatusEndpoint::Metrics, MetricsAccess::OnConsoleAddress) => {
+            return refuse(core, &Refusal::UnknownPath { hint: None }, &head);
+        }
     };
-    if served { page_response(page, &core.shared) } else { fallback(core, head, parts, body).await }
+    if served { status_response(endpoint, &core.shared) } else { fallback(core, head, parts, body).await }
 }
 
-fn page_response(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
-    match page {
-        WellKnown::Health => text(StatusCode::OK, JSON, r#"{"status":"ok"}"#.to_owned()),
-        WellKnown::Ready => {
-            let readiness = shared.condition.readiness();
+fn status_response(endpoint: StatusEndpoint, shared: &Shared) -> Response<AnswerBody> {
+    match endpoint {
+        StatusEndpoint::Health => text(StatusCode::OK, JSON, r#"{"status":"ok"}"#.to_owned()),
+        StatusEndpoint::Ready => {
+            let readiness = shared.serving.readiness();
             let status = if readiness.serves() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             let mut shown = json!({"status": readiness.as_str()});
-            if let Some(skew) = shared.condition.clock_skew_s() {
+            if let Some(skew) = shared.serving.clock_skew_s() {
                 shown["clock_skew_s"] = skew.into();
             }
-            if shared.condition.is_disk_full() {
+            if shared.serving.is_disk_full() {
                 shown["disk"] = "full".into();
             }
             text(status, JSON, shown.to_string())
         }
-        WellKnown::Version => {
+        StatusEndpoint::Version => {
             text(StatusCode::OK, JSON, format!(r#"{{"name":"tollgate","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
         }
-        WellKnown::Metrics => text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.render_metrics()),
+        StatusEndpoint::Metrics => text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.render_metrics()),
     }
 }
 

@@ -107,7 +107,7 @@ where
         };
         cores.push(start(index, body).await.inspect_err(|_| closing.cancel())?);
     }
-    shared.condition.listening();
+    shared.serving.listening();
 
     if let Some(index) = until_end(&shared, &mut cores, &shutdown).await {
         closing.cancel();
@@ -125,10 +125,10 @@ where
 /// Waits for the shutdown, which begins the drain, or for the end of a hand-over. Returns the index of a core that ended before.
 async fn until_end(shared: &Shared, cores: &mut [oneshot::Receiver<()>], shutdown: &CancellationToken) -> Option<u16> {
     let ended = futures_util::future::select_all(cores.iter_mut());
-    let mut phase = shared.condition.hand_over.subscribe();
+    let mut phase = shared.serving.hand_over.subscribe();
     tokio::select! {
         () = shutdown.cancelled() => {
-            shared.condition.drain();
+            shared.serving.drain();
             None
         }
         _ = phase.wait_for(|phase| *phase == HandOverPhase::Left) => None,
@@ -138,12 +138,12 @@ async fn until_end(shared: &Shared, cores: &mut [oneshot::Receiver<()>], shutdow
 
 /// Waits for the requests in progress, and cuts off those that are left when the drain time is over.
 async fn drain(shared: &Shared) -> Drained {
-    let is_quiet = shared.condition.quiet_within(shared.settings.load().drain).await;
-    let left = shared.condition.in_flight();
+    let is_quiet = shared.serving.quiet_within(shared.settings.load().drain).await;
+    let left = shared.serving.in_flight();
     if left > 0 {
-        shared.condition.cut_off();
+        shared.serving.cut_off();
         // The requests end with an error in their protocol. A caller that does not read must not delay the exit.
-        let _ = timeout(CUT_OFF_LIMIT, shared.condition.quiet()).await;
+        let _ = timeout(CUT_OFF_LIMIT, shared.serving.quiet()).await;
     }
     if is_quiet { Drained::Complete } else { Drained::CutOff(left) }
 }
@@ -200,7 +200,7 @@ fn core_thread<P: ModelPath>(
 ///
 /// `moved` are connections of the process before this one.
 pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc::Receiver<MovedConnection>, core: Arc<Core<P>>) {
-    let mut phase = core.shared.condition.hand_over.subscribe();
+    let mut phase = core.shared.serving.hand_over.subscribe();
     loop {
         let accepts = *phase.borrow_and_update() == HandOverPhase::Serving;
         let accepted = tokio::select! {
@@ -239,11 +239,11 @@ pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc:
     drop(listener);
     // Connections from the previous process that were not continued yet.
     while let Ok(connection) = moved.try_recv() {
-        core.shared.condition.hand_over.give(connection).await;
+        core.shared.serving.hand_over.give(connection).await;
     }
     core.tracker.close();
     let limit =
-        if core.moves_connections() && core.shared.condition.hand_over.has_left() { connection::MOVE_LIMIT } else { CLOSE_LIMIT };
+        if core.moves_connections() && core.shared.serving.hand_over.has_left() { connection::MOVE_LIMIT } else { CLOSE_LIMIT };
     let _ = timeout(limit, core.tracker.wait()).await;
 }
 

@@ -117,7 +117,7 @@ impl Gate {
     /// Waits until no request is in progress.
     async fn quiet(&self) {
         let quiet = async {
-            while self.shared.condition.in_flight() > 0 {
+            while self.shared.serving.in_flight() > 0 {
                 tokio::task::yield_now().await;
             }
         };

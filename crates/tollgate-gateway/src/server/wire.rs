@@ -24,9 +24,9 @@ use tollgate_store::JournalWriter;
 use super::connection_timers::ConnectionTimers;
 use crate::{
     clock::Clock,
-    condition::Condition,
     gathered_write::poll_write_pieces,
     journal_turn::JournalTurn,
+    serving_state::ServingState,
     state::{shared::Shared, shares::Lingering},
 };
 
@@ -59,7 +59,7 @@ pub(super) struct Wire<S> {
     ended: bool,
     shut: bool,
     linger: Option<Linger>,
-    condition: Arc<Condition>,
+    serving: Arc<ServingState>,
     /// No new request is read while the gateway is handed over.
     holds: bool,
     journal: JournalTurn,
@@ -101,10 +101,10 @@ impl Linger {
 
 impl<S> Wire<S> {
     pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, shared: &Shared, watch: Watch) -> Self {
-        let (clock, condition) = (Arc::clone(&shared.clock), Arc::clone(&shared.condition));
+        let (clock, serving) = (Arc::clone(&shared.clock), Arc::clone(&shared.serving));
         let (ended, shut, linger) = (false, false, None);
         let (holds, journal) = (false, JournalTurn::new(None));
-        Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds, journal }
+        Self { io, first, timers, clock, watch, ended, shut, linger, serving, holds, journal }
     }
 
     /// Sends nothing before the collected entries of this journal are written.
@@ -117,7 +117,7 @@ impl<S> Wire<S> {
     fn poll_journal(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.journal.poll(context).map(|is_written| {
             if !is_written {
-                self.condition.note_in_memory_only();
+                self.serving.note_in_memory_only();
             }
         })
     }
@@ -153,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             }
             linger.discarded += turn;
             if linger.discarded > LINGER_BYTES && linger.lingering.is_none() {
-                linger.lingering = self.condition.linger();
+                linger.lingering = self.serving.linger();
                 if linger.lingering.is_none() {
                     return Poll::Ready(());
                 }
@@ -172,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             let _ = Pin::new(&mut this.io).poll_write(context, &response);
             return Poll::Ready(Ok(()));
         }
-        if this.holds && this.condition.hand_over.holds_requests() && !this.timers.is_answering() {
+        if this.holds && this.serving.hand_over.holds_requests() && !this.timers.is_answering() {
             // The loop that drives the connection polls it again when the hand-over proceeds.
             return Poll::Pending;
         }

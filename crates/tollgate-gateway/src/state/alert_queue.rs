@@ -100,7 +100,7 @@ impl AlertQueue {
         self.push(ObservedAlert::BudgetSpent { alert: *alert, name, request }, metrics);
     }
 
-    /// Queues that the clock of this node is wrong, or right again (0).
+    /// Queues an alert that the clock of this node is wrong, or the end of that alert (0).
     pub fn clock_skew(&self, seconds: i64, metrics: &Metrics) {
         let observed = if seconds == 0 {
             ObservedAlert::Over(AlertRule::ClockSkew)

@@ -33,7 +33,7 @@ use usage::AtCapacity;
 pub use usage::CapacityUsage;
 pub(crate) use wait_queue::{AcquireOutcome, QueuedAcquire};
 
-/// What a limit is of.
+/// The subject of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LimitedId {
     Account(AccountId),
@@ -49,12 +49,12 @@ pub(crate) struct LimitedRow {
 }
 
 impl LimitedRow {
-    /// What limits an attempt on an account of a channel.
+    /// The rows that limit an attempt on an account of a channel.
     pub(crate) const fn of_attempt(channel: &Channel, account: &Account) -> [Self; 2] {
         [Self::channel(channel), Self::account(account)]
     }
 
-    /// The same row, as if it had no limits.
+    /// This row without its limits.
     const fn without_limits(self) -> Self {
         Self { limits: Bounds { concurrency: 0, rpm: 0, tpm: 0 }, ..self }
     }
@@ -155,7 +155,7 @@ impl CapacityLimiters {
     /// Adds those of these rows to a permit that it lacks, which must hold no others ([`Permit::only`]). `false` when one of them has no
     /// capacity.
     pub(crate) fn extend(self: &Arc<Self>, permit: &mut Permit, rows: [LimitedRow; 2], tokens: u64) -> bool {
-        // Looked at first, so that seldom one is taken in vain because the other is full.
+        // Checked first, so that it is rare to acquire one permit and release it because another row is full.
         let lacks = |row: &LimitedRow| row.limits.any() && !permit.is_on(row.id);
         if rows.iter().filter(|row| lacks(row)).count() > 1 && self.load(rows, tokens) != CapacityLoad::Free {
             return false;

@@ -71,7 +71,7 @@ impl HealthRegistry {
 
     /// Reports a change of the state that applies to everyone to the recorder. A state that only lasts longer is left to the
     /// recorder's next comparison: under load many requests are refused in the same second.
-    fn tell(&self, account: AccountId, (before, state): (HealthState, HealthState), cause: TransitionCause, at: Timestamp) {
+    fn report(&self, account: AccountId, (before, state): (HealthState, HealthState), cause: TransitionCause, at: Timestamp) {
         let lasts_longer = matches!(
             (before, state),
             (HealthState::Cooling { until, why, .. }, HealthState::Cooling { why: next, .. }) if why == next && until > at
@@ -174,7 +174,7 @@ impl HealthRegistry {
         }
         entry.put(&mut health, after);
         // Under the lock, so that changes are reported in order.
-        self.tell(account, (before_of_all, entry.state_of_all(&after)), cause, now);
+        self.report(account, (before_of_all, entry.state_of_all(&after)), cause, now);
         drop(health);
         entry.mark_unsaved();
         if before.state != after.state && usable(&after) {
@@ -253,7 +253,7 @@ impl HealthRegistry {
                 entry.put(&mut health, AccountHealth { state, coolings, refused_credential: refused, ..ours });
                 entry.evidence.concern_all();
                 entry.suspicion.settle();
-                self.tell(account, (before, state), TransitionCause::Node, now);
+                self.report(account, (before, state), TransitionCause::Node, now);
                 drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
             }
@@ -277,7 +277,7 @@ impl HealthRegistry {
                 let after = observe(&health, &Observation::TestPassed, CoolingRules::default(), passed);
                 let before = entry.state_of_all(&health);
                 entry.put(&mut health, after);
-                self.tell(account, (before, after.state), TransitionCause::Test, passed);
+                self.report(account, (before, after.state), TransitionCause::Test, passed);
                 drop(health);
                 entry.mark_unsaved();
                 has_ended = true;
@@ -315,7 +315,7 @@ impl HealthRegistry {
             if *health != after {
                 let before = entry.state_of_all(&health);
                 entry.put(&mut health, after);
-                self.tell(account, (before, entry.state_of_all(&after)), TransitionCause::Node, now);
+                self.report(account, (before, entry.state_of_all(&after)), TransitionCause::Node, now);
                 drop(health);
                 entry.mark_unsaved();
                 self.recoveries.notify();

@@ -36,7 +36,7 @@ impl<Id: Copy + Eq + Hash, T> IdTable<Id, T> {
 
     /// The entry at a position, if it belongs to this account.
     fn at(&self, position: usize, id: Id) -> Option<&Arc<T>> {
-        self.in_order.get(position).filter(|(there, _)| *there == id).map(|(_, entry)| entry)
+        self.in_order.get(position).filter(|(known, _)| *known == id).map(|(_, entry)| entry)
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) enum Logged {
 }
 
 impl RequestLog {
-    /// A log that no request leaves a line in.
+    /// A log without lines of requests.
     #[must_use]
     pub fn off() -> Self {
         let selection = LogSelection { requests: LoggedRequests::None, slow_us: 0 };

@@ -185,7 +185,7 @@ impl RuntimeState {
             accounts: accounts.filter(|it| it.in_use.any(micros)).take(MAX_ACCOUNTS).collect(),
             channels: channels.filter(|it| it.in_use.any(micros)).take(MAX_ACCOUNTS).collect(),
             spent: spent.filter(|it| it.spent != NanoUsd::ZERO).collect(),
-            in_memory_only: shared.condition.in_memory_only(),
+            in_memory_only: shared.serving.in_memory_only(),
         }
     }
 }

@@ -10,10 +10,10 @@ use tollgate_store::{AccessReport, AccessState, Counters};
 
 use crate::{
     clock::Clock,
-    condition::Condition,
     refusal::Refusal,
     request::Head,
     response::AnswerBody,
+    serving_state::ServingState,
     settings::Settings,
     state::alert_queue::{AlertQueue, MoneyAlert},
     state::authenticator::Authenticator,
@@ -55,11 +55,11 @@ pub struct Shared {
     /// Requests for the feeds of the model square, by address.
     pub square_requests: AddressRate,
     pub clock: Arc<dyn Clock>,
-    /// Of all outgoing connections over HTTP and SMTP, with the lists of addresses of the settings.
+    /// The permitted addresses and the trusted roots of all outgoing connections over HTTP and SMTP.
     pub trust: Arc<Trust>,
     /// The settings in force. Replaced by [`Self::replace_settings`].
     pub settings: ArcSwap<Settings>,
-    pub condition: Arc<Condition>,
+    pub serving: Arc<ServingState>,
     /// Tracks every task, so that a shutdown can wait for them.
     pub tracker: TaskTracker,
 }
@@ -87,7 +87,7 @@ impl Shared {
     pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> Vec<KeyId> {
         let new = self.keys.revoke(keys);
         if !new.is_empty() {
-            self.condition.interrupts.notify();
+            self.serving.interrupts.notify();
         }
         new
     }
@@ -121,7 +121,7 @@ impl Shared {
             }
             (AccessState::Blocked, subject @ (Subject::Key(_) | Subject::Member(_))) => {
                 if self.keys.stop(subject, *revision) {
-                    self.condition.interrupts.notify();
+                    self.serving.interrupts.notify();
                 }
             }
             (AccessState::Allowed, subject) => self.keys.resume(subject),

@@ -27,7 +27,7 @@ use tokio::{sync::Notify, time::Instant};
 use tollgate_core::{Key, KeyId, MemberId, Requester, Subject};
 
 use super::retry_budget::RetriesLeft;
-use crate::condition::Condition;
+use crate::serving_state::ServingState;
 
 #[cfg(test)]
 pub(crate) use self::recent::HELD_REQUESTS;
@@ -111,9 +111,9 @@ impl KeyShare {
     }
 
     /// Whether a request may be recorded in memory because the journal is full.
-    pub(crate) fn may_record(&self, condition: &Condition) -> bool {
-        let held = condition.in_memory_only();
-        held == 0 || recent::may_record(self.holdings().map(|of| &of.recent), condition.journal_full_times(), held)
+    pub(crate) fn may_record(&self, serving: &ServingState) -> bool {
+        let held = serving.in_memory_only();
+        held == 0 || recent::may_record(self.holdings().map(|of| &of.recent), serving.journal_full_times(), held)
     }
 
     /// Counts a request whose body is about to be received.

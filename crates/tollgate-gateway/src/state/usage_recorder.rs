@@ -102,7 +102,7 @@ impl UsageRecorder {
         queue: UsageQueue,
         health: Arc<HealthRegistry>,
     ) -> Result<Self, JournalError> {
-        let (cut_off, interrupts) = (shared.condition.cut_off_token(), shared.condition.interrupts.core());
+        let (cut_off, interrupts) = (shared.serving.cut_off_token(), shared.serving.interrupts.core());
         let journal = Arc::new(journal.writer(core)?);
         Ok(Self { shared, journal, queue, health, cut_off, interrupts, metrics: MetricHandles::default() })
     }
@@ -112,7 +112,7 @@ impl UsageRecorder {
         for alert in self.shared.counters.settle(record, now) {
             self.shared.alert(record.id, &record.key_name, &alert);
         }
-        self.shared.condition.hand_over.settled(record);
+        self.shared.serving.hand_over.settled(record);
     }
 
     /// Counts a record in the metrics.
@@ -127,7 +127,7 @@ impl UsageRecorder {
         let written = self.journal.end(&record);
         let queued = self.queue.send(record, permit, written.is_ok());
         if self.journal.has_pending() {
-            self.shared.condition.note_in_memory_only();
+            self.shared.serving.note_in_memory_only();
         }
         match written {
             Ok(flush) => Some(flush),

@@ -205,7 +205,7 @@ impl ConnectFault {
     }
 }
 
-/// Why a body ended before its end.
+/// Why a body is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamBodyFault {
     /// The connection was lost, reset, or closed early.

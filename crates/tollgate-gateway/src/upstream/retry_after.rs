@@ -13,20 +13,20 @@ use tollgate_core::Timestamp;
 use tollgate_protocol::UpstreamProblem;
 
 /// Longest accepted wait.
-const LONGEST_MS: i64 = 86_400_000;
+const MAX_WAIT_MS: i64 = 86_400_000;
 /// Shortest wait; also used for times in the past.
-const SHORTEST_MS: i64 = 1_000;
+const MIN_WAIT_MS: i64 = 1_000;
 /// Bare numbers above these are points in time: seconds, and milliseconds, since the epoch.
 const EPOCH: (f64, f64) = (1e9, 1e12);
 
 /// The time after which the upstream accepts requests again, between 1 s and 24 h from now.
-pub(crate) fn asked_wait(headers: &HeaderMap, problem: &UpstreamProblem, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn retry_at(headers: &HeaderMap, problem: &UpstreamProblem, now: Timestamp) -> Option<Timestamp> {
     let text = |name: &str| text(headers, name);
     let wait_ms = stated_wait_ms(headers, now)
         .or_else(|| problem.retry_after.map(|secs| i64::from(secs) * 1_000))
         // Reset headers are sent with every response; they are meaningful only for rate limit errors.
         .or_else(|| if problem.status == 429 || problem.quota_exhausted { reset(&text, problem, now) } else { None })?;
-    Some(now.plus_ms(wait_ms.clamp(SHORTEST_MS, LONGEST_MS)))
+    Some(now.plus_ms(wait_ms.clamp(MIN_WAIT_MS, MAX_WAIT_MS)))
 }
 
 /// The wait in the headers that have no other purpose, in milliseconds. It may be negative.
@@ -155,7 +155,7 @@ mod tests {
 
     fn check_problem(headers: &[(&'static str, &str)], problem: &UpstreamProblem, expected_ms: Option<i64>) {
         let map = headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect();
-        assert_eq!(asked_wait(&map, problem, NOW).map(|until| until.ms_since(NOW)), expected_ms, "{headers:?} {problem:?}");
+        assert_eq!(retry_at(&map, problem, NOW).map(|until| until.ms_since(NOW)), expected_ms, "{headers:?} {problem:?}");
     }
 
     #[test]

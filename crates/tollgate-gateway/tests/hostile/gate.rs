@@ -186,7 +186,7 @@ impl Gate {
             clock: clock.clone(),
             trust: Arc::clone(&trust),
             settings: ArcSwap::from_pointee(settings),
-            condition: Arc::default(),
+            serving: Arc::default(),
             tracker: tracker.clone(),
         });
         let dir = TempDir::new().unwrap();

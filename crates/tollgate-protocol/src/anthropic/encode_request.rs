@@ -24,14 +24,7 @@ pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
         Operation::Generate => (Method::Chat, generate(out)),
         Operation::Count => (Method::CountTokens, count(out)),
         Operation::Embed(embed) => {
-            let field = if out.request.origin == Protocol::OpenAi {
-                "input"
-            } else if embed.list {
-                "requests"
-            } else {
-                "content"
-            };
-            out.report.refuse_part(field, Some("the upstream protocol has no embeddings"));
+            out.refuse_embeddings(embed);
             (Method::Embeddings, Json::Object(Vec::new()))
         }
     }

@@ -11,11 +11,12 @@ use memchr::memmem;
 use self::thinking_budget::ThinkingBudget;
 use crate::{
     RequestEdits, RequestSummary,
-    edits::{Edits, first_member, literal},
+    edits::{Edits, literal},
     markers::{THINKING_SIGNATURE, clean_turns, strip_id_suffix},
-    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, whole},
+    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
 };
 
+const LIMIT_FIELD: &str = "max_tokens";
 /// The member that sets a budget for thinking.
 const BUDGET_MEMBER: &str = "thinking";
 
@@ -31,7 +32,7 @@ pub(super) fn forward(body: &Bytes, summary: &RequestSummary, edits: &RequestEdi
     if let Some(limit) = edits.max_output
         && summary.method.takes_output_limit()
     {
-        limit_output(body, summary, limit, &mut changes);
+        changes.limit_output(body, &summary.splices, LIMIT_FIELD, limit);
     }
     if summary.splices.markers {
         let mut cleaned = Edits::new();
@@ -59,20 +60,6 @@ fn impossible_budget(body: &[u8], summary: &RequestSummary) -> Option<ThinkingBu
         return None;
     }
     ThinkingBudget::read(body).ok().filter(ThinkingBudget::is_impossible)
-}
-
-/// Inserts the output limit, or lowers a larger one.
-fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut Edits<'static>) {
-    let points = &summary.splices;
-    for range in &points.max_output {
-        let given = body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        if given.and_then(whole).is_none_or(|requested| requested > limit) {
-            changes.replace(range.clone(), limit.to_string().into_bytes());
-        }
-    }
-    if points.max_output.is_empty() {
-        changes.insert(points.body_open, first_member(body, points.body_open, "max_tokens", &limit.to_string()));
-    }
 }
 
 /// Removes content that only another provider can read: the suffixes of tool ids, and thinking marked by the gateway.

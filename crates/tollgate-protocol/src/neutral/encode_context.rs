@@ -4,8 +4,8 @@
 use serde_json::Number;
 
 use super::{
-    EncodedRequest, Grammar, Located, Media, MediaSource, Part, PartKind, Request, Role, Schema, Tool, ToolChoiceMode,
-    TranslateError, TranslateOptions, Turn,
+    EmbedRequest, EncodedRequest, Format, Grammar, Located, Media, MediaSource, Part, PartKind, Request, Role, Schema, Tool,
+    ToolChoice, ToolChoiceMode, TranslateError, TranslateOptions, Turn,
     compatibility::CompatibilityReport,
     effort::{SettingSource, ThinkingSetting, as_effort, lowest, nearest, thinking_setting},
     media::downloaded,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Malformed, Profile, Protocol, Thinking,
-    json_writer::Json,
+    json_writer::{Json, JsonObject},
     tree::{Tree, compact},
 };
 
@@ -205,6 +205,49 @@ impl<'a> EncodeContext<'a> {
         let malformed = Malformed::invalid(request.origin, &choice.path, "names a tool that is not among the tools given");
         self.report.malformed(malformed);
         false
+    }
+
+    /// Writes `tools`, `tool_choice` and `parallel_tool_calls` for OpenAI's protocols. Server tools are refused.
+    pub(crate) fn write_tools(
+        &mut self,
+        body: &mut JsonObject,
+        declaration: impl Fn(&Self, &Tool) -> Json,
+        tool_choice: impl FnOnce(&mut Self, &ToolChoice) -> Option<Json>,
+    ) {
+        let request = self.request;
+        for tool in &request.server_tools {
+            self.report.refuse(&tool.path);
+        }
+        if !request.tools.is_empty() {
+            body.put("tools", Json::List(request.tools.iter().map(|tool| declaration(&*self, tool)).collect()));
+        }
+        if let Some(choice) = &request.choice {
+            body.put_some("tool_choice", tool_choice(self, choice));
+        }
+        if request.params.parallel.is_some() && !request.tools.is_empty() {
+            body.put("parallel_tool_calls", Json::Bool(false));
+        }
+    }
+
+    /// True for plain JSON mode without the word "json" in any message, which upstreams of OpenAI's protocols refuse.
+    pub(crate) fn needs_the_word_json(&self) -> bool {
+        let request = self.request;
+        let plain_json = request.params.format.as_ref().is_some_and(|format| format.value == Format::Json);
+        let parts = || request.system.iter().chain(request.turns.iter().flat_map(|turn| &turn.parts));
+        let mentioned = || parts().filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains("json"));
+        plain_json && request.origin != Protocol::OpenAi && !mentioned()
+    }
+
+    /// Refuses a request for embeddings, for an upstream protocol without them.
+    pub(crate) fn refuse_embeddings(&mut self, embed: &EmbedRequest) {
+        let field = if self.request.origin == Protocol::OpenAi {
+            "input"
+        } else if embed.list {
+            "requests"
+        } else {
+            "content"
+        };
+        self.report.refuse_part(field, Some("the upstream protocol has no embeddings"));
     }
 
     /// Reports a depth of thinking for a model that does not think. Coding agents send one with every model name that they do not

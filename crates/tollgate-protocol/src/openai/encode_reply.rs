@@ -47,7 +47,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
 struct Message<'a> {
     text: String,
     reasoning: String,
-    /// Each with the sealed thoughts in front of it.
+    /// Each call, with the sealed thoughts before it.
     calls: Vec<(&'a Part, Vec<Bytes>)>,
     images: Vec<String>,
     signature: Option<&'a Signature>,

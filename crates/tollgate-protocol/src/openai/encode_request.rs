@@ -28,12 +28,12 @@ fn chat(out: &mut EncodeContext<'_>) -> Json {
     let mut body = JsonObject(vec![("model", Json::text(out.model))]);
     let mut messages = messages::system(out);
     let rest = messages::conversation(out);
-    if wants_the_word_json(out) {
+    if out.needs_the_word_json() {
         messages::add_system_line(&mut messages, "Respond with JSON.");
     }
     messages.extend(rest);
     body.put("messages", Json::List(messages));
-    write_tools(out, &mut body);
+    out.write_tools(&mut body, declaration, tool_choice);
     write_params(out, &mut body);
     body.json()
 }
@@ -43,15 +43,8 @@ fn count(out: &mut EncodeContext<'_>) -> Json {
     let mut messages = messages::system(out);
     messages.extend(messages::conversation(out));
     let mut body = JsonObject(vec![("messages", Json::List(messages))]);
-    write_tools(out, &mut body);
+    out.write_tools(&mut body, declaration, tool_choice);
     body.json()
-}
-
-/// True for plain JSON mode without the word "json" in any message, which upstreams refuse.
-fn wants_the_word_json(out: &EncodeContext<'_>) -> bool {
-    let request = out.request;
-    let plain_json = request.params.format.as_ref().is_some_and(|format| format.value == Format::Json);
-    plain_json && request.origin != Protocol::OpenAi && !messages::mention(request, "json")
 }
 
 fn embeddings(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> Json {
@@ -73,22 +66,6 @@ fn embeddings(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> Json {
 }
 
 // --- tools ---
-
-fn write_tools(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
-    let request = out.request;
-    for tool in &request.server_tools {
-        out.report.refuse(&tool.path);
-    }
-    if !request.tools.is_empty() {
-        body.put("tools", Json::List(request.tools.iter().map(|tool| declaration(out, tool)).collect()));
-    }
-    if let Some(choice) = &request.choice {
-        body.put_some("tool_choice", tool_choice(out, choice));
-    }
-    if request.params.parallel.is_some() && !request.tools.is_empty() {
-        body.put("parallel_tool_calls", Json::Bool(false));
-    }
-}
 
 fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     let mut inner = JsonObject(vec![("name", Json::text(out.names.get(&tool.name)))]);

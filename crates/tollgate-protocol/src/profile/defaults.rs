@@ -183,7 +183,7 @@ struct ClaudeModels {
     can_disable: CanDisableThinking,
     display: bool,
     sampling: bool,
-    /// Takes temperature and `top_p` together.
+    /// Accepts temperature and `top_p` in one request.
     both_samplers: bool,
     prefill: bool,
     forced_tools: bool,

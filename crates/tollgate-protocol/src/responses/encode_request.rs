@@ -18,14 +18,7 @@ pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
         Operation::Generate => (Method::Chat, generate(out)),
         Operation::Count => (Method::CountTokens, count(out)),
         Operation::Embed(embed) => {
-            let field = if out.request.origin == Protocol::OpenAi {
-                "input"
-            } else if embed.list {
-                "requests"
-            } else {
-                "content"
-            };
-            out.report.refuse_part(field, Some("the upstream protocol has no embeddings"));
+            out.refuse_embeddings(embed);
             (Method::Embeddings, Json::Object(Vec::new()))
         }
     }
@@ -53,40 +46,15 @@ fn conversation(out: &mut EncodeContext<'_>) -> JsonObject {
         texts => input.extend(texts.iter().map(|text| items::message("developer", Json::text(*text)))),
     }
     input.extend(items::conversation(out));
-    if wants_the_word_json(out) {
+    if out.needs_the_word_json() {
         input.push(items::message("developer", Json::text("Respond with JSON.")));
     }
     body.put("input", Json::List(input));
-    write_tools(out, &mut body);
+    out.write_tools(&mut body, declaration, tool_choice);
     body
 }
 
-/// True for plain JSON mode without the word "json" in any message, which upstreams refuse.
-fn wants_the_word_json(out: &EncodeContext<'_>) -> bool {
-    let request = out.request;
-    let plain_json = request.params.format.as_ref().is_some_and(|format| format.value == Format::Json);
-    let parts = || request.system.iter().chain(request.turns.iter().flat_map(|turn| &turn.parts));
-    let mentioned = || parts().filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains("json"));
-    plain_json && request.origin != Protocol::OpenAi && !mentioned()
-}
-
 // --- tools ---
-
-fn write_tools(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
-    let request = out.request;
-    for tool in &request.server_tools {
-        out.report.refuse(&tool.path);
-    }
-    if !request.tools.is_empty() {
-        body.put("tools", Json::List(request.tools.iter().map(|tool| declaration(out, tool)).collect()));
-    }
-    if let Some(choice) = &request.choice {
-        body.put_some("tool_choice", tool_choice(out, choice));
-    }
-    if request.params.parallel.is_some() && !request.tools.is_empty() {
-        body.put("parallel_tool_calls", Json::Bool(false));
-    }
-}
 
 fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     let kind = if tool.custom { "custom" } else { "function" };
@@ -181,12 +149,12 @@ fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
 
 /// The limit of output tokens, which OpenAI's Responses API does not take below 16. Agents ask for one token to see whether a model answers.
 fn output_limit(out: &mut EncodeContext<'_>) -> Option<u64> {
-    const LEAST: u64 = 16;
+    const MIN_TOKENS: u64 = 16;
     let Located { value, path } = out.request.params.max_tokens.as_ref()?;
-    if *value < LEAST {
-        out.report.adjust(path, &LEAST.to_string());
+    if *value < MIN_TOKENS {
+        out.report.adjust(path, &MIN_TOKENS.to_string());
     }
-    Some(LEAST.max(*value))
+    Some(MIN_TOKENS.max(*value))
 }
 
 /// Why stop sequences are refused.

@@ -7,10 +7,12 @@ use bytes::Bytes;
 
 use crate::{
     RequestEdits, RequestSummary,
-    edits::{Edits, first_member, literal},
+    edits::{Edits, literal},
     markers::{SEALED_REASONING, is_translated_reasoning, strip_id_suffix},
-    scan::{Scanner, SyntaxError, Value, ValueKind, whole},
+    scan::{Scanner, SyntaxError, Value, ValueKind},
 };
+
+const LIMIT_FIELD: &str = "max_output_tokens";
 
 /// Applies the edits; returns the same buffer if nothing changes. Also returns the result of [`left_out`], so that removed items are read
 /// only once.
@@ -25,7 +27,7 @@ pub(super) fn forward(body: &Bytes, summary: &RequestSummary, edits: &RequestEdi
     if let Some(limit) = edits.max_output
         && summary.method.takes_output_limit()
     {
-        limit_output(body, summary, limit, &mut changes);
+        changes.limit_output(body, &summary.splices, LIMIT_FIELD, limit);
     }
     if summary.splices.markers || edits.drop_signatures {
         let mut cleaned = Edits::new();
@@ -35,20 +37,6 @@ pub(super) fn forward(body: &Bytes, summary: &RequestSummary, edits: &RequestEdi
         }
     }
     (changes.apply_to(body), left)
-}
-
-/// Inserts the output limit, or lowers a larger one.
-fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut Edits<'static>) {
-    let points = &summary.splices;
-    for range in &points.max_output {
-        let given = body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        if given.and_then(whole).is_none_or(|requested| requested > limit) {
-            changes.replace(range.clone(), limit.to_string().into_bytes());
-        }
-    }
-    if points.max_output.is_empty() {
-        changes.insert(points.body_open, first_member(body, points.body_open, "max_output_tokens", &limit.to_string()));
-    }
 }
 
 /// The items that [`forward`] removes because only an upstream of another protocol can read them.
@@ -62,7 +50,7 @@ pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Vec<String> {
 enum Removal {
     /// Only an upstream of another protocol can read it.
     Foreign,
-    /// Its thought is sealed.
+    /// All sealed thoughts are removed, and this item is one.
     Sealed,
 }
 

@@ -17,11 +17,11 @@ impl Batch<'_> {
             let problem = FieldProblem { field, message: message.to_owned() };
             Err(refused(KIND, name, ChangeRefusal::Invalid(vec![problem])))
         };
-        let there = self.rows.by_name(KIND, "", name).await?;
-        if there.is_none() && self.rows.list(KIND, None).await?.len() >= MAX_ALERT_DESTINATIONS {
+        let existing = self.rows.by_name(KIND, "", name).await?;
+        if existing.is_none() && self.rows.list(KIND, None).await?.len() >= MAX_ALERT_DESTINATIONS {
             return invalid("name", "there are 100 destinations, which is the most");
         }
-        let mut secrets = match &there {
+        let mut secrets = match &existing {
             Some(row) => DestinationSecrets::open(row, self.sealer)?,
             None => DestinationSecrets::default(),
         };

@@ -161,10 +161,12 @@ impl Batch<'_> {
 
     pub(super) async fn once(&mut self, key: &str, fingerprint: &[u8; 32]) -> Result<(), StoreError> {
         match self.rows.idempotent_batch(key).await? {
-            Some(there) if there.fingerprint != *fingerprint => {
-                Err(refused(there.kind, &there.id, ChangeRefusal::IdempotencyKeyReused))
+            Some(existing) if existing.fingerprint != *fingerprint => {
+                Err(refused(existing.kind, &existing.id, ChangeRefusal::IdempotencyKeyReused))
             }
-            Some(there) => Err(refused(there.kind, &there.id, ChangeRefusal::Repeated { kind: there.kind, id: there.id.clone() })),
+            Some(existing) => {
+                Err(refused(existing.kind, &existing.id, ChangeRefusal::Repeated { kind: existing.kind, id: existing.id.clone() }))
+            }
             None => {
                 self.once = Some((key.to_owned(), *fingerprint));
                 Ok(())

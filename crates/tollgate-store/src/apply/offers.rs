@@ -16,7 +16,7 @@ pub(super) struct ChangedOffers(HashMap<String, ChangedOfferRow>);
 struct ChangedOfferRow {
     kind: RowKind,
     name: String,
-    /// Its text before the batch, and at present; `None`: it does not exist.
+    /// The row's text before the batch and now; `None` if the row does not exist.
     before: Option<String>,
     after: Option<String>,
 }

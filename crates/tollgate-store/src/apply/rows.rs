@@ -51,9 +51,9 @@ impl Batch<'_> {
     ) -> Result<(), StoreError> {
         let owner = self.actor.origin.owner();
         let spec = spec_text(spec);
-        let there = self.rows.by_name(kind, parent, name).await?;
-        let before = there.as_ref().map(|row| row.spec.clone());
-        let (mut row, fresh) = match there {
+        let existing = self.rows.by_name(kind, parent, name).await?;
+        let before = existing.as_ref().map(|row| row.spec.clone());
+        let (mut row, fresh) = match existing {
             Some(row) => {
                 self.may_write(&row, name)?;
                 (row, false)
@@ -198,6 +198,6 @@ impl Batch<'_> {
     fn has_credential(&self, row: &CatalogRow, secret: &Secret) -> bool {
         let RowSecret::Sealed(sealed) = &row.secret else { return false };
         let opened = self.sealer.open(credential::context(&row.id), sealed);
-        opened.is_ok_and(|there| there.as_slice().ct_eq(secret.expose().as_bytes()).into())
+        opened.is_ok_and(|existing| existing.as_slice().ct_eq(secret.expose().as_bytes()).into())
     }
 }

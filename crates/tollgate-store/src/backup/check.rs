@@ -15,7 +15,8 @@ use crate::{MasterKeySource, RandomSource, StoreError, StoreUrl, WorkControl, sq
 
 /// Name of the database in the folder.
 const DATABASE: &str = "tollgate.db";
-/// Bytes needed for a byte of the backup: it is unpacked, and a database with an older schema is copied before it changes.
+/// Disk space needed for a check, in sizes of the backup: it is unpacked, and a database with an older schema is copied before its
+/// migration.
 const COPIES: u64 = 2;
 
 /// A restored backup.

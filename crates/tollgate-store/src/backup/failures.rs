@@ -1,5 +1,5 @@
-//! Scheduled backups that failed, as small files in the folder of backups. Failures in a row are one, named by the first of them, so
-//! that a fault that stays for days does not hide the backups before it.
+//! Scheduled backups that failed, as small files in the folder of backups. Failures in a row share one file, named after the first
+//! of them, so that a fault that lasts for days does not hide the backups made before it.
 
 use std::{fs, io};
 
@@ -68,7 +68,7 @@ impl BackupFolder {
         let note = FailureNote { since: failure.since.0, at: failure.at.0, message };
         let (name, draft) = (name_of(failure.since), self.path().join(DRAFT));
         let written = serde_json::to_vec(&note).map_err(io::Error::from).and_then(|text| fs::write(&draft, text));
-        // A full disk leaves the note before this one as it was.
+        // If the disk is full, the previous note stays as it was.
         written.and_then(|()| fs::rename(&draft, self.path().join(&name))).map_err(|error| {
             let _ = fs::remove_file(&draft);
             self.failed("write", &name)(error)
@@ -109,8 +109,8 @@ impl BackupFolder {
         Ok(noted)
     }
 
-    /// Removes the notes of failures that ended before this time. One that cannot be removed is left: the backups are complete without
-    /// that.
+    /// Removes the notes of failures that ended before this time. A note that cannot be removed stays, because no backup depends on
+    /// it.
     pub(super) fn forget_failures_before(&self, time: Timestamp) {
         match self.noted() {
             Ok(noted) => {

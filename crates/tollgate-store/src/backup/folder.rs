@@ -14,14 +14,14 @@ use super::{COPY, DRAFT, free_bytes};
 use crate::{StoreError, data_folder};
 
 const PREFIX: &str = "tollgate-";
-/// Follows the prefix in the names of backups that the gateway made by itself.
+/// Follows the prefix in the names of scheduled backups.
 const SCHEDULED: &str = "scheduled-";
 const SUFFIX: &str = ".backup";
 /// Ending of the file with the result of a backup's last check.
 const NOTE: &str = ".checked";
-/// Name of the file that shows whether backups can be written, before the id of the process and a number.
+/// Prefix of the names of test files, by which it is found out whether backups can be written. Process id and a number follow.
 const PROBE: &str = ".tollgate-probe-";
-/// Names that are tried for it, where others exist and cannot be removed.
+/// Names that are tried, in case others exist and cannot be removed.
 const MAX_PROBES: u32 = 100;
 /// Folder that backups are restored into to be checked.
 const SCRATCH: &str = ".tollgate-check";
@@ -46,7 +46,7 @@ pub struct BackupFile {
 /// A folder that backups can be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FolderProbe {
-    /// Whether it exists. Otherwise it can be made.
+    /// True if the folder exists; otherwise it can be created.
     pub exists: bool,
     /// Bytes free on its disk; `None`: unknown.
     pub free: Option<u64>,
@@ -64,7 +64,7 @@ pub enum BackupOrigin {
 pub struct BackupNote {
     /// Microseconds since 1970 (UTC).
     pub at: i64,
-    /// Why it is not all right; `None` if it is.
+    /// Why the backup failed the check; `None` if it passed.
     pub fault: Option<String>,
 }
 
@@ -182,8 +182,7 @@ impl BackupFolder {
         remove_file(&self.path.join(name)).map_err(self.failed("remove", name))
     }
 
-    /// Removes the oldest backups of the schedule beyond the newest `kept` ones, with what is noted of failures before those, and
-    /// returns their names.
+    /// Removes the scheduled backups beyond the newest `kept` ones and the notes of failures before those, and returns their names.
     pub fn remove_old(&self, kept: usize) -> Result<Vec<String>, StoreError> {
         let scheduled: Vec<BackupFile> = self.list()?.into_iter().filter(|file| file.origin == BackupOrigin::Schedule).collect();
         let names: Vec<String> = scheduled.iter().skip(kept).map(|file| file.name.clone()).collect();
@@ -224,9 +223,9 @@ impl BackupFolder {
     }
 }
 
-/// Makes a file in a folder and removes it.
+/// Creates a file in a folder and removes it, together with those that killed processes left.
 fn try_file_in(folder: &Path) -> io::Result<()> {
-    // One that another process is trying with is removed, too: it has been made, and that is all it is for.
+    // This may remove the file of another process that tests at the same time. That is harmless: only creating it matters.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(PROBE) {
             let _ = fs::remove_file(entry.path());

@@ -140,25 +140,25 @@ fn publish(from: &Path, to: &Path) -> Result<(), StoreError> {
 /// Restores the backup's master key. Returns whether a master key exists afterwards, and whether the backup's key was left out because no
 /// passphrase was given.
 fn restore_master_key(target: &RestoreTarget, draft: &Path) -> Result<(bool, bool), StoreError> {
-    let there = MasterKeys::load(&target.master, &target.data)?;
+    let existing = MasterKeys::load(&target.master, &target.data)?;
     let sealed = match fs::read(draft.join(MASTER_KEY)) {
         Ok(sealed) => sealed,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if target.passphrase.is_some() {
                 return Err(refused(target, "the backup holds no master key; leave the passphrase out".to_owned()));
             }
-            return Ok((there.is_some(), false));
+            return Ok((existing.is_some(), false));
         }
         Err(source) => return Err(StoreError::File { action: "read", path: draft.join(MASTER_KEY), source }),
     };
-    let Some(passphrase) = &target.passphrase else { return Ok((there.is_some(), true)) };
+    let Some(passphrase) = &target.passphrase else { return Ok((existing.is_some(), true)) };
     let opened = sealed_key::open(&sealed, passphrase, &target.random);
     let text = opened.ok_or_else(|| refused(target, "the passphrase does not open the backup's master key".to_owned()))?;
     let keys = MasterKeys::parse(&text, "the backup".to_owned())?;
-    match there {
-        Some(there) if there.opens_all_of(&keys) => Ok((true, false)),
-        Some(there) => {
-            let location = &there.location;
+    match existing {
+        Some(existing) if existing.opens_all_of(&keys) => Ok((true, false)),
+        Some(existing) => {
+            let location = &existing.location;
             Err(refused(target, format!("the master key at {location} differs from the backup's; move it away")))
         }
         None => {

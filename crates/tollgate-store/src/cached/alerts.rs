@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use tollgate_core::{AlertCondition, AlertId, AlertRule, ExpiringKey, Timestamp};
 
 use super::{CachedStore, QUERY_TIMEOUT};
-use crate::{Alert, AlertDestination, AlertFilter, AlertStore, ClaimedMessage, MessageResult, StoreError, ToldDestination};
+use crate::{Alert, AlertDestination, AlertFilter, AlertStore, ClaimedMessage, MessageResult, NotifiedDestination, StoreError};
 
 #[async_trait]
 impl AlertStore for CachedStore {
@@ -16,10 +16,10 @@ impl AlertStore for CachedStore {
         &self,
         condition: &AlertCondition,
         node: &str,
-        told: &[ToldDestination],
+        notified: &[NotifiedDestination],
         now: Timestamp,
     ) -> Result<Option<AlertId>, StoreError> {
-        self.within(QUERY_TIMEOUT, self.sql()?.raise(condition, node, told, now)).await
+        self.within(QUERY_TIMEOUT, self.sql()?.raise(condition, node, notified, now)).await
     }
 
     async fn end(&self, rule: AlertRule, subject: &str, now: Timestamp) -> Result<bool, StoreError> {

@@ -67,8 +67,8 @@ impl IdentityStore for CachedStore {
         self.within(QUERY_TIMEOUT, self.sql()?.mailed_members()).await
     }
 
-    async fn record_notified(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
-        self.within(QUERY_TIMEOUT, self.sql()?.record_notified(member, told)).await
+    async fn record_notified(&self, member: MemberId, notified: &[String]) -> Result<(), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.record_notified(member, notified)).await
     }
 
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {

@@ -23,7 +23,7 @@ pub fn show_channel(current: &CatalogRows, name: &str) -> Option<String> {
 /// are removed: the text is the whole channel. Nothing but the channel and its accounts can change.
 pub fn edit_channel(file: &CatalogFile, current: &CatalogRows, name: &str) -> Result<ChannelEdit, Vec<FileError>> {
     let begin = FilePosition { line: 1, column: 1 };
-    let (Some(channel), Some(there)) = (file.channels.first(), find(current, name)) else {
+    let (Some(channel), Some(existing)) = (file.channels.first(), find(current, name)) else {
         return Err(vec![begin.error(format!("the channel '{name}' is missing"))]);
     };
     let mut faults = foreign_rows(file, name);
@@ -31,7 +31,7 @@ pub fn edit_channel(file: &CatalogFile, current: &CatalogRows, name: &str) -> Re
         faults.push(channel.row.position.error(format!("the channel is '{name}'; a channel keeps its name")));
     }
     let mut spec = channel.row.spec.clone();
-    if let Err(problem) = ChannelSecrets::take_from(&mut spec, Some(&(there.spec.clone(), there.secrets.clone()))) {
+    if let Err(problem) = ChannelSecrets::take_from(&mut spec, Some(&(existing.spec.clone(), existing.secrets.clone()))) {
         faults.push(channel.row.position.error(format!("{}: {}", problem.field, problem.message)));
     }
     if !faults.is_empty() {
@@ -41,7 +41,7 @@ pub fn edit_channel(file: &CatalogFile, current: &CatalogRows, name: &str) -> Re
     // A catalog of this channel alone, so that pruning removes no rows of other channels.
     let alone = CatalogRows {
         revision: current.revision,
-        channels: vec![there.clone()],
+        channels: vec![existing.clone()],
         models: Vec::new(),
         groups: Vec::new(),
         members: Vec::new(),

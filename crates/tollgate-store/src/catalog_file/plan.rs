@@ -192,10 +192,10 @@ impl Planner<'_> {
         current: &[OwnedRow<T>],
         remove: impl Fn(String) -> Change,
     ) {
-        let there: HashMap<&str, &OwnedRow<T>> = current.iter().map(|row| (row.spec.name(), row)).collect();
+        let existing: HashMap<&str, &OwnedRow<T>> = current.iter().map(|row| (row.spec.name(), row)).collect();
         for row in file {
             let name = row.spec.name();
-            let written = match there.get(name) {
+            let written = match existing.get(name) {
                 None => {
                     self.line(PlanAction::Add, kind, name, "");
                     true

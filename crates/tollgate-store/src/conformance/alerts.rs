@@ -76,8 +76,8 @@ pub(super) async fn alert_is_raised_once_until_it_is_over(store: &Store) {
 pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
     apply(store, &[put("ops", Some("https://x.example.com/a"), None)]).await.unwrap();
     let destination = store.alerts.destinations().await.unwrap()[0].id;
-    let told = |state| [(destination, state)];
-    let id = store.alerts.raise(&condition("c"), "node", &told(MessageState::Waiting), MIDNIGHT).await.unwrap().unwrap();
+    let notified = |state| [(destination, state)];
+    let id = store.alerts.raise(&condition("c"), "node", &notified(MessageState::Waiting), MIDNIGHT).await.unwrap().unwrap();
     let claim = |at, until| async move { store.alerts.claim_messages(later(at), later(until), 10).await.unwrap() };
     let claimed = claim(0, 60).await;
     assert_eq!((claimed.len(), claimed[0].alert, claimed[0].kind, claimed[0].attempts), (1, id, MessageKind::Raised, 1));
@@ -99,7 +99,7 @@ pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
         [(MessageKind::Raised, MessageState::Sent, 3, ""), (MessageKind::Ended, MessageState::Failed, 1, "status 500")]
     );
     // A destination that was notified of the beginning during a database outage gets only the message about the end.
-    store.alerts.raise(&condition("d"), "node", &told(MessageState::Sent), later(400)).await.unwrap().unwrap();
+    store.alerts.raise(&condition("d"), "node", &notified(MessageState::Sent), later(400)).await.unwrap().unwrap();
     assert!(claim(400, 460).await.is_empty());
     assert!(store.alerts.end(AlertRule::ChannelDown, "d", later(401)).await.unwrap());
     let ended = claim(401, 461).await;
@@ -107,7 +107,7 @@ pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
     store.alerts.settle_message(&ended[0], &MessageResult::Sent).await.unwrap();
     // The message about the end waits for the one about the beginning, and a slow node does not settle a message that another one
     // has claimed.
-    store.alerts.raise(&condition("f"), "node", &told(MessageState::Waiting), later(410)).await.unwrap().unwrap();
+    store.alerts.raise(&condition("f"), "node", &notified(MessageState::Waiting), later(410)).await.unwrap().unwrap();
     let slow = claim(410, 420).await;
     assert!(store.alerts.end(AlertRule::ChannelDown, "f", later(411)).await.unwrap());
     assert!(claim(412, 470).await.is_empty(), "it is being told that it was raised");

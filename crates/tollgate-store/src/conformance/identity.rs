@@ -224,14 +224,14 @@ pub(super) async fn members_are_notified_by_mail_once_they_ask_for_it(store: &St
     let found = mailed().await;
     let ann = id_of(store, "ann").await;
     assert_eq!(found.iter().map(|it| (it.member, it.email.as_str())).collect::<Vec<_>>(), [(ann, "ann@example.com")]);
-    assert_eq!((found[0].preferences.told_at_percents(), found[0].told.len()), ([50, 90].as_slice(), 0));
+    assert_eq!((found[0].preferences.told_at_percents(), found[0].notified.len()), ([50, 90].as_slice(), 0));
     assert_eq!(found[0].preferences.told_below(), MemberPreferences::NOTICE_BALANCE);
-    let told = ["member month 80".to_owned(), "\"quoted\"".to_owned()];
-    store.identity.record_notified(ann, &told).await.unwrap();
+    let notified = ["member month 80".to_owned(), "\"quoted\"".to_owned()];
+    store.identity.record_notified(ann, &notified).await.unwrap();
     apply(store, &[open("ann", 1, SecondFactor::None)]).await.unwrap();
-    assert_eq!(mailed().await[0].told, told, "a sign-in keeps it");
+    assert_eq!(mailed().await[0].notified, notified, "a sign-in keeps it");
     store.identity.record_notified(ann, &[]).await.unwrap();
-    assert!(mailed().await[0].told.is_empty());
+    assert!(mailed().await[0].notified.is_empty());
     apply(store, &[prefer("ann", false)]).await.unwrap();
     assert!(mailed().await.is_empty());
 }

@@ -307,7 +307,7 @@ pub(super) async fn tag_values_beyond_the_limit_are_summed_as_one(store: &Store)
     let of_value = |value: &str| by_session.iter().find(|row| row.of == value).map_or(0, |row| row.requests);
     assert_eq!(by_session.iter().map(|row| row.requests).sum::<u64>(), COUNT + 301);
     assert_eq!((of_value(""), of_value("s0"), of_value("late")), (300, 1, 1));
-    // In memory each value has sums.
+    // The store in memory has separate sums for every value.
     let own = by_session.len() as u64 - u64::from(of_value(OTHER_VALUES_LABEL) > 0) - 1;
     assert!(own > 500 && own + of_value(OTHER_VALUES_LABEL) == COUNT + 1, "{own} values have sums");
     for (name, value) in [("session", "s3"), ("session", "s1199"), ("name0", "a"), ("name299", "a")] {
@@ -346,7 +346,7 @@ pub(super) async fn booking_order_of_old_batches_is_discarded(store: &Store) {
     store.usage.append(&[record(0)]).await.unwrap();
     let first = store.usage.booked_after(None, 1).await.unwrap().until;
     for number in 1..=10_001 {
-        // In memory a batch is a record.
+        // In the store in memory every record is a batch.
         store.usage.append(&[record(number)]).await.unwrap();
         let booked = store.usage.booked_after(Some(first), 1).await.unwrap();
         if booked.missed {

@@ -127,7 +127,7 @@ struct MemoryReservation {
     /// The buckets its tokens were counted in, in the order of the limits on tokens.
     buckets: Vec<u64>,
     expires: Instant,
-    /// Its request runs in another process.
+    /// True if the request runs in another process.
     is_elsewhere: bool,
 }
 

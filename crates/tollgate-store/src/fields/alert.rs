@@ -18,9 +18,9 @@ const RULES: Kind = Kind::List { of: &Kind::Word(AlertRule::WORDS), max: AlertRu
 #[derive(Clone, Debug, Default)]
 pub struct DestinationInput {
     pub spec: AlertDestinationSpec,
-    /// The whole address. `None` keeps the stored one.
+    /// The address with its secret parts. `None` keeps the stored one.
     pub url: Option<Secret>,
-    /// `None` keeps the stored one; empty: it is removed.
+    /// `None` keeps the stored one; an empty one removes it.
     pub secret: Option<Secret>,
 }
 

@@ -31,13 +31,13 @@ pub struct Problem {
 pub enum Fault {
     /// No member has this name; what to write instead, as the end of the sentence: `; did you mean 'rpm'?`.
     Unknown(String),
-    /// It is required.
+    /// A required field is absent.
     Missing,
-    /// It is set at creation only.
+    /// The field can only be set at creation.
     CreateOnly,
-    /// It cannot be set.
+    /// The field cannot be set.
     ReadOnly,
-    /// It is of another type.
+    /// The value is of another type.
     Type { expected: String, found: &'static str },
     /// Right type, invalid value; worded as the end of a sentence.
     Value(String),

@@ -10,9 +10,9 @@ use super::Fault;
 pub enum Kind {
     /// An id with this prefix.
     Id(&'static str),
-    /// A text of so many characters.
+    /// A text of `min` to `max` characters.
     Text { min: usize, max: usize },
-    /// The name of a row: visible, without white space at its ends, of at most so many bytes.
+    /// The name of a row: visible, without white space at its ends, of at most `max` bytes.
     Name { max: usize },
     /// RFC 3339 with its offset.
     Time,
@@ -26,15 +26,15 @@ pub enum Kind {
     Usd { min: i64, max: i64 },
     /// A factor with at most 6 decimals; the bound in millionths.
     Factor { max: i64 },
-    /// A number of 0 to this.
+    /// A number from 0 to `max`.
     Number { max: i64 },
-    /// The same, or null in a list.
+    /// A number from 0 to `max`, or null in a list.
     NumberOrNull { max: i64 },
     /// One of these words.
     Word(&'static [&'static str]),
     /// An IP address or a network such as `10.0.0.0/8`.
     Network,
-    /// A list of at most so many entries.
+    /// A list of at most `max` entries.
     List { of: &'static Kind, max: usize },
     /// One object, or a list of them.
     OneOrMore { of: &'static Object, min: usize, max: usize },
@@ -75,7 +75,7 @@ pub struct Object {
     pub blank: fn() -> Map<String, Value>,
     /// Rules between its members.
     pub review: Option<Review>,
-    /// Its short form on a command line, such as `5/month`; `None` for a text that is not one.
+    /// Parses the object's short form on a command line, such as `5/month`; `None` for a text that is not one.
     pub short: Option<fn(&str) -> Option<Value>>,
     /// Valid examples for a command line.
     pub example: &'static str,
@@ -133,14 +133,14 @@ impl FieldShape {
         }
     }
 
-    /// The same where there may be none.
+    /// This field, which may be null.
     #[must_use]
     pub const fn or_null(mut self) -> Self {
         self.nullable = true;
         self
     }
 
-    /// The same with another access.
+    /// This field with another access.
     #[must_use]
     pub const fn with(mut self, access: Access) -> Self {
         self.access = access;

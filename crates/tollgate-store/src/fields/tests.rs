@@ -86,14 +86,14 @@ fn model_factors_have_a_short_form() {
 
 #[test]
 fn mistyped_price_is_refused() {
-    const MOST: i64 = 100_000_000_000_000;
+    const MAX: i64 = 100_000_000_000_000;
     let problems = |price| {
         let schedule = tollgate_core::PriceSchedule::constant(price);
         check_row(&ModelSpec { name: "m".to_owned(), price: Some(schedule), ..ModelSpec::default() }).len()
     };
-    let dear = Price { output: Some(MOST), per_request: Some(10_000_000_000_000), ..Price::default() };
+    let dear = Price { output: Some(MAX), per_request: Some(10_000_000_000_000), ..Price::default() };
     assert_eq!(problems(dear.clone()), 0);
-    assert_eq!(problems(Price { audio: Some(MOST + 1), ..dear.clone() }), 1);
+    assert_eq!(problems(Price { audio: Some(MAX + 1), ..dear.clone() }), 1);
     assert_eq!(problems(Price { per_request: Some(10_000_000_000_001), ..dear.clone() }), 1);
     let tier = PriceTier { above: 1, price: Price { input: Some(-1), ..Price::default() } };
     assert_eq!(problems(Price { tiers: vec![tier], ..dear }), 1);

@@ -40,7 +40,7 @@ pub(super) struct SegmentFile {
     pub(super) file: File,
     pub(super) path: PathBuf,
     dirty: AtomicBool,
-    /// Its folder entry is on disk.
+    /// True if the segment's entry in its folder is on disk.
     folder_synced: AtomicBool,
     /// Waiters issued so far; each waits until `flushed` reaches its number.
     waiters: AtomicU64,

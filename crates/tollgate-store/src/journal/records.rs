@@ -181,7 +181,7 @@ struct FrameWalker {
     name: Option<SegmentName>,
     bytes: Vec<u8>,
     at: usize,
-    /// Its closing mark, and the entries seen of it.
+    /// The loaded segment's closing mark, and the number of its entries read so far.
     mark: Option<ClosingMark>,
     entries: u32,
 }
@@ -238,7 +238,7 @@ impl FrameWalker {
                     if self.reload(at) {
                         continue;
                     }
-                    let fault = self.damaged(at, "the checksum of a frame does not fit");
+                    let fault = self.damaged(at, "the checksum of a frame does not match");
                     self.skip_past(at);
                     return Some(Err(fault));
                 }

@@ -78,7 +78,7 @@ impl ClosingMark {
         }
         let number = |at: usize| u32::from_le_bytes([mark[at], mark[at + 1], mark[at + 2], mark[at + 3]]);
         if crc32fast::hash(&mark[..12]) != number(12) {
-            return Err(JournalError::damaged(path, MARK, "the checksum of its closing mark does not fit"));
+            return Err(JournalError::damaged(path, MARK, "the checksum of its closing mark does not match"));
         }
         Ok(Some(Self { length: u64::from(number(4)) << 32 | u64::from(number(0)), entries: number(8) }))
     }
@@ -189,7 +189,7 @@ pub(super) fn scan<'a>(
             ParsedFrame::Newer { version } => return Err(JournalError::Newer { path: path.to_owned(), version }),
             ParsedFrame::End => SegmentEnd::Whole,
             ParsedFrame::Broken if frame::resync(bytes, at).is_some() => {
-                return Err(JournalError::damaged(path, at, "the checksum of a frame does not fit"));
+                return Err(JournalError::damaged(path, at, "the checksum of a frame does not match"));
             }
             ParsedFrame::Broken => SegmentEnd::Torn(at),
         };

@@ -154,8 +154,8 @@ impl JournalShard {
         self.state().pending.entry(id).or_default().count += 1;
     }
 
-    /// The same for an entry that was collected for a segment. Returns `false` if its request was booked meanwhile, so that the entry is
-    /// not needed.
+    /// Like [`Self::add_pending`], for an entry that was collected for a segment. Returns `false` if its request was booked
+    /// meanwhile, so that the entry is not needed.
     pub(super) fn add_pending_if_unbooked(&self, id: RequestId) -> bool {
         let mut state = self.state();
         let is_unbooked = state.ids.contains_key(&id);

@@ -8,8 +8,8 @@ use tollgate_core::{AlertCondition, AlertDestinationId, AlertId, AlertRule, Expi
 use super::MemoryStore;
 use crate::{
     AdminKeySpec, Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, ClaimedMessage,
-    DestinationSecrets, KeySpec, MessageKind, MessageResult, MessageState, PLAYGROUND_KEY_NAME, RowKind, StoreError,
-    ToldDestination,
+    DestinationSecrets, KeySpec, MessageKind, MessageResult, MessageState, NotifiedDestination, PLAYGROUND_KEY_NAME, RowKind,
+    StoreError,
     alerts::{ALERT_LIFE_MS, EVENT_LIFE_MS, MAX_ENDED_ALERTS, MAX_OPEN_ALERTS, detail_text},
 };
 
@@ -63,7 +63,7 @@ impl AlertStore for MemoryStore {
         &self,
         condition: &AlertCondition,
         node: &str,
-        told: &[ToldDestination],
+        notified: &[NotifiedDestination],
         now: Timestamp,
     ) -> Result<Option<AlertId>, StoreError> {
         let mut state = self.alerts.lock().await;
@@ -86,8 +86,8 @@ impl AlertStore for MemoryStore {
             messages: Vec::new(),
         };
         state.alerts.insert(id, alert);
-        for (destination, told) in told {
-            state.put_message(id, MessageKind::Raised, destination.to_string(), *told, now);
+        for (destination, message_state) in notified {
+            state.put_message(id, MessageKind::Raised, destination.to_string(), *message_state, now);
         }
         Ok(Some(id))
     }

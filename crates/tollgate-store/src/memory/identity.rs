@@ -23,8 +23,8 @@ pub(super) struct MemoryIdentity {
     /// By the id of the member.
     links: BTreeMap<String, LinkRow>,
     passkeys: BTreeMap<PasskeyId, Passkey>,
-    /// What members were notified of by mail, by the id of the member.
-    told: BTreeMap<String, Vec<String>>,
+    /// The subjects that members were notified of by mail, by the id of the member.
+    notified: BTreeMap<String, Vec<String>>,
     /// When each challenge that was answered is over.
     used_challenges: BTreeMap<[u8; 32], Timestamp>,
 }
@@ -156,12 +156,12 @@ impl IdentityStore for MemoryStore {
     async fn mailed_members(&self) -> Result<Vec<MailedMember>, StoreError> {
         let state = self.catalog.lock().await;
         let wanted = state.identity.logins.values().filter(|login| login.state.preferences.notice_mail);
-        let told = |login: &LoginRow| state.identity.told.get(&login.member).cloned().unwrap_or_default();
-        Ok(wanted.filter_map(|login| mailed_member(login, told(login))).take(MAX_MAILED_MEMBERS).collect())
+        let notified = |login: &LoginRow| state.identity.notified.get(&login.member).cloned().unwrap_or_default();
+        Ok(wanted.filter_map(|login| mailed_member(login, notified(login))).take(MAX_MAILED_MEMBERS).collect())
     }
 
-    async fn record_notified(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
-        self.catalog.lock().await.identity.told.insert(member.to_string(), told.to_vec());
+    async fn record_notified(&self, member: MemberId, notified: &[String]) -> Result<(), StoreError> {
+        self.catalog.lock().await.identity.notified.insert(member.to_string(), notified.to_vec());
         Ok(())
     }
 
@@ -197,7 +197,7 @@ impl IdentityTransaction for State {
 
     async fn delete_login(&mut self, member: &str) -> Result<(), StoreError> {
         self.identity.logins.remove(member);
-        self.identity.told.remove(member);
+        self.identity.notified.remove(member);
         self.identity.links.remove(member);
         self.delete_passkeys(member).await?;
         self.delete_sessions(member).await

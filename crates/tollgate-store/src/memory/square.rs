@@ -7,17 +7,11 @@ use tollgate_core::{Fault, GroupId, Outcome, Timestamp, UsageRecord};
 
 use super::MemoryStore;
 use crate::{
-    OfferBucket, OfferChange, OfferChangeKind, OfferTraffic, OfferedSince, Percentiles, PriceChange, PriceHistoryPosition,
-    SquareStore, StoreError, StreamedAnswers, TrafficWidth,
-    rollup::{Histogram, StreamedSums},
-    square::MAX_CHANGES,
+    OfferBucket, OfferChange, OfferChangeKind, OfferTraffic, OfferedSince, PriceChange, PriceHistoryPosition, SquareStore,
+    StoreError, StreamedAnswers, TrafficWidth,
+    rollup::StreamedSums,
+    square::{MAX_CHANGES, OfferParts},
 };
-
-#[derive(Default)]
-struct OfferParts {
-    buckets: BTreeMap<Timestamp, OfferBucket>,
-    first_content: Histogram,
-}
 
 fn bucket_of(record: &UsageRecord, width: TrafficWidth) -> Option<OfferBucket> {
     let (answered, failed) = match Fault::of(record.outcome, record.reason.as_deref()) {
@@ -62,19 +56,12 @@ impl SquareStore for MemoryStore {
             let (Some(group), Some(model)) = (record.group, record.offered_model()) else { continue };
             let Some(bucket) = bucket_of(record, width) else { continue };
             let parts = offers.entry((group, model)).or_default();
-            let sum = parts.buckets.entry(bucket.at).or_insert(OfferBucket { at: bucket.at, ..OfferBucket::default() });
-            sum.add(&bucket);
+            parts.add(&bucket);
             if let Some(ttft) = record.ttft_us.filter(|_| record.outcome == Outcome::Completed) {
                 parts.first_content.add(ttft);
             }
         }
-        let offer = |((group, model), parts): ((GroupId, &str), OfferParts)| OfferTraffic {
-            group,
-            model: model.to_owned(),
-            buckets: parts.buckets.into_values().collect(),
-            first_content: Percentiles::of(&parts.first_content),
-        };
-        Ok(offers.into_iter().map(offer).collect())
+        Ok(offers.into_iter().map(|((group, model), parts)| parts.into_traffic(group, model)).collect())
     }
 
     async fn offer_changes(&self, limit: u32) -> Result<Vec<(PriceHistoryPosition, OfferChange)>, StoreError> {

@@ -7,7 +7,7 @@ use tollgate_core::{AlertCondition, AlertDestinationId, AlertId, AlertRule, Expi
 use super::{dialect::Dialect, rows::select, store::SqlStore};
 use crate::{
     Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, ClaimedMessage, DestinationSecrets,
-    MessageKind, MessageResult, MessageState, PLAYGROUND_KEY_NAME, RowKind, StoreError, ToldDestination,
+    MessageKind, MessageResult, MessageState, NotifiedDestination, PLAYGROUND_KEY_NAME, RowKind, StoreError,
     alerts::{ALERT_LIFE_MS, EVENT_LIFE_MS, MAX_ENDED_ALERTS, MAX_OPEN_ALERTS, detail_text},
     rows::CatalogRow,
 };
@@ -114,7 +114,7 @@ impl AlertStore for SqlStore {
         &self,
         condition: &AlertCondition,
         node: &str,
-        told: &[ToldDestination],
+        notified: &[NotifiedDestination],
         now: Timestamp,
     ) -> Result<Option<AlertId>, StoreError> {
         let failed = |error| self.failed(RAISE, error);
@@ -146,7 +146,7 @@ impl AlertStore for SqlStore {
         }
         let sql = "INSERT INTO alert_messages (alert, destination, kind, state, attempts, due_at, fault) \
                    VALUES ($1, $2, $3, $4, 0, $5, '') ON CONFLICT DO NOTHING";
-        for (destination, state) in told {
+        for (destination, state) in notified {
             let query = sqlx::query(sql).bind(id.to_string()).bind(destination.to_string()).bind(MessageKind::Raised.as_str());
             query.bind(state.as_str()).bind(now.0).execute(&mut *transaction).await.map_err(failed)?;
         }
@@ -291,7 +291,7 @@ impl AlertStore for SqlStore {
     }
 }
 
-/// The end of a key, out of its spec.
+/// The part of a key's spec that says when it expires.
 #[derive(serde::Deserialize)]
 struct ExpiringSpec {
     expires_at: Option<Timestamp>,

@@ -202,7 +202,7 @@ impl AppendTransaction {
         }
     }
 
-    /// Those of the ids that a table has. `table` is `usage` or `removed`.
+    /// The given ids that a table has. `table` is `usage` or `removed`.
     async fn existing(&mut self, table: &'static str, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
         if ids.is_empty() {
             return Ok(HashSet::new());

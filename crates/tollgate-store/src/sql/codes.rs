@@ -8,8 +8,8 @@ pub(crate) trait Coded: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
 
     fn code(self) -> i64 {
-        let place = Self::ALL.iter().position(|word| *word == self);
-        i64::try_from(place.expect("the list has every word")).expect("lists are short")
+        let index = Self::ALL.iter().position(|word| *word == self);
+        i64::try_from(index.expect("the list has every word")).expect("lists are short")
     }
 
     fn of_code(code: i64) -> Option<Self> {

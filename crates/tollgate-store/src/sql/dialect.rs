@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 
 /// The database behind sqlx's `Any` driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +109,17 @@ impl Dialect {
         sql.push_str(tail);
         AssertSqlSafe(sql)
     }
+}
+
+/// Reads the text of [`Dialect::joined_numbers`] in the first column of a row: each call returns the next number.
+pub(super) fn read_joined_numbers(row: &AnyRow) -> Result<impl FnMut() -> Result<i64, sqlx::Error>, sqlx::Error> {
+    let text: &str = row.try_get(0)?;
+    let mut numbers = text.split(',').map(str::parse::<i64>);
+    Ok(move || match numbers.next() {
+        Some(Ok(number)) => Ok(number),
+        Some(Err(error)) => Err(sqlx::Error::Decode(error.into())),
+        None => Err(sqlx::Error::Decode("the sums have too few numbers".into())),
+    })
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl GroupSums {
         }
     }
 
-    /// Marks the groups so far as complete: nothing is added to them any more.
+    /// Marks the groups so far as complete: nothing will be added to them.
     pub(super) fn complete(&mut self) {
         for (groups, figures) in self.sums.drain() {
             self.largest.push(groups, figures);

@@ -47,8 +47,8 @@ fn login_row(row: &AnyRow) -> Result<LoginRow, sqlx::Error> {
 }
 
 fn mailed_row(row: &AnyRow) -> Result<Option<MailedMember>, sqlx::Error> {
-    let told: Vec<String> = decode(row.try_get(5)?)?;
-    Ok(mailed_member(&login_row(row)?, told))
+    let notified: Vec<String> = decode(row.try_get(5)?)?;
+    Ok(mailed_member(&login_row(row)?, notified))
 }
 
 fn session(row: &AnyRow) -> Result<Session, sqlx::Error> {
@@ -243,10 +243,10 @@ impl IdentityStore for SqlStore {
         Ok(self.fetch_as(READ, query, mailed_row).await?.into_iter().flatten().collect())
     }
 
-    async fn record_notified(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
+    async fn record_notified(&self, member: MemberId, notified: &[String]) -> Result<(), StoreError> {
         let update =
-            sqlx::query("UPDATE logins SET told = $2 WHERE member_id = $1").bind(member.to_string()).bind(spec_text(&told));
-        update.execute(self.pools.writer()).await.map(drop).map_err(|error| self.failed("note what a member was told", error))
+            sqlx::query("UPDATE logins SET told = $2 WHERE member_id = $1").bind(member.to_string()).bind(spec_text(&notified));
+        update.execute(self.pools.writer()).await.map(drop).map_err(|error| self.failed("record a member's notices", error))
     }
 
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {

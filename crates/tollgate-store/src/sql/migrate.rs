@@ -77,11 +77,11 @@ pub(super) async fn check(connection: &mut AnyConnection, dialect: Dialect, data
 
 /// Checks a file of at most 256 MiB for damage. Damage in a larger one is found when the damaged pages are read.
 async fn quick_check(connection: &mut AnyConnection, database: &str) -> Result<(), StoreError> {
-    const LARGEST: i64 = 256 << 20;
+    const MAX_BYTES: i64 = 256 << 20;
     let query = |error| failed(database, "check the database", error);
     let size = sqlx::query("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()");
     let size: i64 = size.fetch_one(&mut *connection).await.and_then(|row| row.try_get(0)).map_err(query)?;
-    if size > LARGEST {
+    if size > MAX_BYTES {
         return Ok(());
     }
     let rows = sqlx::query("PRAGMA quick_check(1)").fetch_all(connection).await.map_err(query)?;

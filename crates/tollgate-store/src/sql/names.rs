@@ -31,7 +31,7 @@ pub(super) enum NameKind {
     TagValue = 11,
 }
 
-/// One more than the largest code of a kind.
+/// Length of tables indexed by the code of a kind: one more than the largest.
 const KINDS: usize = 12;
 
 impl NameKind {

@@ -70,7 +70,7 @@ pub(super) struct CellTimes {
 
 impl SumTable {
     /// The index of a dimension in a cell.
-    pub(super) fn place(&self, dimension: &str) -> Option<usize> {
+    pub(super) fn dimension_index(&self, dimension: &str) -> Option<usize> {
         self.dimensions().iter().position(|column| column.name == dimension)
     }
 }
@@ -128,7 +128,7 @@ impl CellFold {
         for (_, numbers) in &mut range.conditions {
             numbers.sort_unstable();
         }
-        let outcome = range.table.place("outcome").expect("sums of keys are told apart by outcome");
+        let outcome = range.table.dimension_index("outcome").expect("sums of keys are told apart by outcome");
         Self { range, outcome, minute: i64::MIN, sums }
     }
 
@@ -157,11 +157,11 @@ impl FoldRows for CellFold {
         });
         let mut packed = CellReader::new(cells.bytes()?, self.range.table.dimensions().len());
         while let Some((columns, sums)) = packed.next().map_err(broken)? {
-            let meets = |(place, numbers): &(usize, Vec<i64>)| numbers.binary_search(&columns[*place]).is_ok();
+            let meets = |(index, numbers): &(usize, Vec<i64>)| numbers.binary_search(&columns[*index]).is_ok();
             if self.range.conditions.iter().all(meets) {
                 let [first, second] = groups.map(|group| match group {
                     CellGroup::Constant(number) | CellGroup::Time(number) => number,
-                    CellGroup::Column(place) => columns[place],
+                    CellGroup::Column(index) => columns[index],
                 });
                 let figures = self.figures(columns, &sums.0);
                 self.sums.add((first, second), &figures);

@@ -17,7 +17,7 @@ pub(super) const TABLES: [&str; 2] = ["usage", "attempts"];
 /// Days that get a partition in advance, and more if a partition has many days.
 const DAYS_AHEAD: i64 = 7;
 /// Partitions of the past that a transfer creates at most.
-const MOST_OF_THE_PAST: i64 = 130;
+const MAX_PAST_PARTITIONS: i64 = 130;
 /// How long a statement that locks a whole table waits; other statements queue behind it.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
 /// `lock_not_available`.
@@ -73,11 +73,11 @@ const fn width(keep_days: u64) -> i64 {
 pub(super) fn missing(existing: &[DayRange], from: i64, today: i64, keep_days: u64) -> Vec<DayRange> {
     let width = width(keep_days);
     let until = today + DAYS_AHEAD.max(2 * width);
-    let mut day = from.max(today - MOST_OF_THE_PAST * width);
+    let mut day = from.max(today - MAX_PAST_PARTITIONS * width);
     let mut new = Vec::new();
     while day <= until {
-        if let Some(there) = existing.iter().find(|range| range.has(day)) {
-            day = there.next;
+        if let Some(partition) = existing.iter().find(|range| range.has(day)) {
+            day = partition.next;
             continue;
         }
         let first = day.div_euclid(width) * width;
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!((coming.len(), coming[0], coming[7]), (8, days(20_000, 20_001), days(20_007, 20_008)));
         assert_eq!(missing(&[], 20_000, 20_000, 365), [days(19_999, 20_006), days(20_006, 20_013), days(20_013, 20_020)]);
         assert_eq!(missing(&[], 20_000, 20_000, 0)[0], days(19_992, 20_020));
-        assert_eq!(missing(&[], 0, 20_000, 7)[0].first, 20_000 - MOST_OF_THE_PAST);
+        assert_eq!(missing(&[], 0, 20_000, 7)[0].first, 20_000 - MAX_PAST_PARTITIONS);
     }
 
     #[test]

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{Fault, GroupId, Multiplier, Outcome, Revision, Timestamp};
 
-use super::{codes::Coded as _, price_history, rows::AnyQuery, store::SqlStore};
+use super::{codes::Coded as _, dialect::read_joined_numbers, price_history, rows::AnyQuery, store::SqlStore};
 use crate::{
-    OfferBucket, OfferChange, OfferChangeKind, OfferTraffic, OfferedSince, Percentiles, PriceChange, PriceHistoryPosition,
-    SquareStore, StoreError, StreamedAnswers, TrafficWidth,
+    OfferBucket, OfferChange, OfferChangeKind, OfferTraffic, OfferedSince, PriceChange, PriceHistoryPosition, SquareStore,
+    StoreError, StreamedAnswers, TrafficWidth,
     rollup::{Histogram, MINUTE},
-    square::MAX_CHANGES,
+    square::{MAX_CHANGES, OfferParts},
 };
 
 const TRAFFIC: &str = "sum up the traffic of models";
@@ -71,25 +71,12 @@ struct OfferSums {
 }
 
 fn offer_sums(row: &AnyRow) -> Result<OfferSums, sqlx::Error> {
-    let text: &str = row.try_get(0)?;
-    let mut numbers = text.split(',').map(str::parse::<i64>);
-    let mut number = || match numbers.next() {
-        Some(Ok(number)) => Ok(number),
-        Some(Err(error)) => Err(sqlx::Error::Decode(error.into())),
-        None => Err(sqlx::Error::Decode("the sums have too few numbers".into())),
-    };
+    let mut number = read_joined_numbers(row)?;
     let (group, model, minute, outcome, reason) = (number()?, number()?, number()?, number()?, number()?);
     let mut count = || number().map(|value| u64::try_from(value).unwrap_or(0));
     let requests = count()?;
     let streamed = StreamedAnswers { answers: count()?, tokens: count()?, micros: count()? };
     Ok(OfferSums { group, model, minute, outcome, reason, requests, streamed })
-}
-
-/// Sums of one offer.
-#[derive(Default)]
-struct OfferParts {
-    buckets: BTreeMap<i64, OfferBucket>,
-    first_content: Histogram,
 }
 
 impl SqlStore {
@@ -140,21 +127,14 @@ impl SquareStore for SqlStore {
                 Some(Fault::Caller) => continue,
             };
             let bucket = OfferBucket { at: Timestamp(minute.saturating_mul(MINUTE)), answered, failed, streamed };
-            let sum = offers.entry(key).or_default().buckets.entry(minute);
-            sum.or_insert(OfferBucket { at: bucket.at, ..OfferBucket::default() }).add(&bucket);
+            offers.entry(key).or_default().add(&bucket);
         }
         for (group, model, times) in times {
             if let Some(offer) = key(group, model).and_then(|key| offers.get_mut(&key)) {
                 offer.first_content.merge(&times);
             }
         }
-        let offer = |((group, model), parts): ((GroupId, &str), OfferParts)| OfferTraffic {
-            group,
-            model: model.to_owned(),
-            buckets: parts.buckets.into_values().collect(),
-            first_content: Percentiles::of(&parts.first_content),
-        };
-        Ok(offers.into_iter().map(offer).collect())
+        Ok(offers.into_iter().map(|((group, model), parts)| parts.into_traffic(group, model)).collect())
     }
 
     async fn offer_changes(&self, limit: u32) -> Result<Vec<(PriceHistoryPosition, OfferChange)>, StoreError> {

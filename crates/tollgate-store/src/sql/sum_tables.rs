@@ -98,7 +98,7 @@ const fn join<const N: usize>(parts: &[&[Column]]) -> [Column; N] {
 
 const USAGE_KEY: [Column; 7] =
     [int("minute"), int("grp"), int("model"), int("channel"), small("protocol_in"), small("outcome"), int("reason")];
-/// Of all keys, with histograms.
+/// Sums over all keys, with histograms.
 pub(super) const USAGE_SUMS: SumTable = SumTable {
     name: "usage_sums",
     columns: &join::<{ 1 + USAGE_KEY.len() + FIGURES.len() + STREAMED.len() + TIMES.len() }>(&[
@@ -121,7 +121,7 @@ const KEYS_KEY: [Column; 10] = [
     small("outcome"),
     int("reason"),
 ];
-/// Of each key.
+/// Sums of each key.
 pub(super) const KEY_SUMS: SumTable = SumTable {
     name: "key_sums",
     columns: &join::<{ 1 + KEYS_KEY.len() + FIGURES.len() }>(&[&KEYS_KEY, &FIGURES]),
@@ -153,7 +153,7 @@ const ACCOUNTS_KEY: [Column; 8] = [
     small("outcome"),
     int("reason"),
 ];
-/// Of each account.
+/// Sums of each account.
 pub(super) const ACCOUNT_SUMS: SumTable = SumTable {
     name: "account_sums",
     columns: &join::<{ 1 + ACCOUNTS_KEY.len() + FIGURES.len() }>(&[&ACCOUNTS_KEY, &FIGURES]),
@@ -163,7 +163,7 @@ pub(super) const ACCOUNT_SUMS: SumTable = SumTable {
 };
 
 const TAGS_KEY: [Column; 6] = [int("minute"), int("tag"), int("value"), int("grp"), int("model"), small("outcome")];
-/// Of each value of a tag.
+/// Sums of each value of a tag.
 pub(super) const TAG_SUMS: SumTable = SumTable {
     name: "tag_sums",
     columns: &join::<{ 1 + TAGS_KEY.len() + FIGURES.len() }>(&[&TAGS_KEY, &FIGURES]),
@@ -186,7 +186,7 @@ const KEY_TAGS_KEY: [Column; 12] = [
     small("outcome"),
     int("reason"),
 ];
-/// Of each value of a tag, by key.
+/// Sums of each value of a tag, by key.
 pub(super) const KEY_TAG_SUMS: SumTable = SumTable {
     name: "key_tag_sums",
     columns: &join::<{ 1 + KEY_TAGS_KEY.len() + FIGURES.len() }>(&[&KEY_TAGS_KEY, &FIGURES]),

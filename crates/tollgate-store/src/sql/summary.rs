@@ -16,12 +16,12 @@ mod tables;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
+use sqlx::{AssertSqlSafe, any::AnyRow};
 use tollgate_core::{NanoUsd, RequestId, Timestamp};
 
 use super::{
     columns::{Column, ColumnKind},
-    dialect::Dialect,
+    dialect::{Dialect, read_joined_numbers},
     group_sums::{GroupFigures, GroupRefs, LEFT},
     names::NameKind,
     store::SqlStore,
@@ -225,7 +225,7 @@ impl SummaryQuery<'_> {
         format!("{sums} HAVING SUM(f0) > 0 ORDER BY {largest} DESC, k, l LIMIT {MAX_ROWS}")
     }
 
-    /// Appends a `SELECT` for a range, or those that together have its sums.
+    /// Appends the `SELECT`s whose rows together are the sums of a range.
     fn push_parts(&self, parts: &mut Vec<String>, ids: &mut Vec<RequestId>, range: TimeRange) {
         if range.source == SummarySource::Records {
             return parts.push(self.of_records(ids, range));
@@ -330,10 +330,10 @@ impl SummaryQuery<'_> {
         let is_word = |column: &Column| column.kind == ColumnKind::Small;
         let columns = table.columns[1..table.key].iter().take_while(|column| !is_word(column));
         let columns: Vec<&str> = columns.map(|column| column.name).collect();
-        let place = |by: SummaryBy| {
+        let index = |by: SummaryBy| {
             if constant(by) || by.is_time() { Some(0) } else { columns.iter().position(|column| *column == column_of(by)) }
         };
-        match (place(self.by.first), place(self.by.second)) {
+        match (index(self.by.first), index(self.by.second)) {
             (Some(one), Some(other)) => {
                 format!(" GROUP BY {}", columns[..=one.max(other)].join(", "))
             }
@@ -356,7 +356,7 @@ fn select(groups: &[String; 2], sign: &str, figures: [&str; FIGURES.len()], from
     sql + from
 }
 
-/// Of two groupings by time keeps the narrower one, which determines the other.
+/// Drops the wider of two groupings by time, because the narrower one determines it.
 fn without_wider_time(by: Grouping) -> Grouping {
     match (ranges::width_of(by.first), ranges::width_of(by.second)) {
         (Some(first), Some(second)) if first > second => Grouping { first: SummaryBy::Nothing, ..by },
@@ -399,13 +399,7 @@ fn literal(width: i64, range: TimeRange) -> String {
 
 /// The groups and their sums.
 fn sums_of_row(row: &AnyRow) -> Result<(GroupRefs, GroupFigures), sqlx::Error> {
-    let text: &str = row.try_get(0)?;
-    let mut numbers = text.split(',').map(str::parse::<i64>);
-    let mut number = || match numbers.next() {
-        Some(Ok(number)) => Ok(number),
-        Some(Err(error)) => Err(sqlx::Error::Decode(error.into())),
-        None => Err(sqlx::Error::Decode("the sums have too few numbers".into())),
-    };
+    let mut number = read_joined_numbers(row)?;
     let groups = (number()?, number()?);
     let mut figures = GroupFigures::default();
     for figure in &mut figures {

@@ -47,7 +47,7 @@ pub(crate) struct DatabaseTransfer {
     pub(crate) from: PathBuf,
     /// Address of the target, including the password.
     pub(crate) url: String,
-    /// The same without the password.
+    /// Address of the target without the password.
     pub(crate) shown: String,
     pub(crate) now: Timestamp,
     /// Days for which the gateway keeps records; 0: for ever.

@@ -112,7 +112,7 @@ impl RefFilter {
     pub(super) fn conditions_on_cells(&self, table: &SumTable) -> Vec<(usize, Vec<i64>)> {
         let protocol = self.protocol.map(|protocol| ("protocol_in", vec![protocol]));
         let lists = self.lists().into_iter().filter_map(|(column, numbers)| Some((column, numbers?.to_vec())));
-        lists.chain(protocol).filter_map(|(column, numbers)| Some((table.place(column)?, numbers))).collect()
+        lists.chain(protocol).filter_map(|(column, numbers)| Some((table.dimension_index(column)?, numbers))).collect()
     }
 
     /// The condition of the only tag on a table of sums, beginning with ` AND `.

@@ -9,7 +9,7 @@ use tollgate_store::{AccessMode, Actor, ChangeOrigin, Store};
 use url::Url;
 
 use super::stopped_gateway::StoppedGateway;
-use crate::{cli::Common, compose, failure::Failure, runtime_socket};
+use crate::{cli::Common, compose, console_settings, failure::Failure, runtime_socket};
 
 /// Handling of a data folder that has no database yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,11 +33,11 @@ impl LocalAdmin {
             FolderPolicy::MustExist => compose::open(common).await?,
             FolderPolicy::CreateIfMissing => compose::open_as(&config, AccessMode::Command).await?,
         };
-        let mut identity = compose::identity(&config, config.console.unwrap_or(config.listen))?;
+        let mut identity = console_settings::identity(&config, config.console.unwrap_or(config.listen))?;
         if config.console_url.is_none()
             && let Some(url) = runtime_socket::ask(&config.data).and_then(|report| Url::parse(&report.console).ok())
         {
-            // Links are to be opened at the gateway that runs, which may have been started with flags that this command does not see.
+            // Links must lead to the running gateway, which may have been started with flags that this command does not know.
             identity.url = url;
         }
         let gateway = Arc::new(StoppedGateway::load(store.clone(), config).await?);

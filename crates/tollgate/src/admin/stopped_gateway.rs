@@ -26,7 +26,8 @@ use tollgate_gateway::{
 use tollgate_store::{AlertDestination, Counters, Store, StoreError};
 
 use crate::{
-    alerting, channel_test, compose, config::Config, console::explain_json, failure::Failure, live_settings, traffic_snapshot,
+    alerting, channel_test, compose, config::Config, console::explain_json, console_settings, failure::Failure, gateway_settings,
+    live_settings, traffic_snapshot,
 };
 
 /// Gateway state from the database and data folder.
@@ -76,14 +77,14 @@ impl StoppedGateway {
         Ok(())
     }
 
-    /// For connections of this command, as those of a running gateway are.
+    /// The connections of this command may reach the same addresses as those of a running gateway.
     fn trust(&self) -> Arc<Trust> {
-        Arc::new(Trust::within(compose::addresses(&self.config.load())))
+        Arc::new(Trust::within(gateway_settings::addresses(&self.config.load())))
     }
 
     /// The longest time of a request.
     fn longest(&self) -> Duration {
-        compose::configured(&self.config.load()).upstream.total
+        gateway_settings::configured(&self.config.load()).upstream.total
     }
 
     async fn counters(&self) -> Result<&Arc<dyn Counters>, StoreError> {
@@ -124,7 +125,7 @@ impl GatewayHandle for StoppedGateway {
     }
 
     fn configured_destination(&self) -> Option<AlertDestination> {
-        // Its secret was read at the start.
+        // Cannot fail: the start has read its secret already.
         alerting::configured_destination(&self.start).ok().flatten()
     }
 
@@ -169,19 +170,19 @@ impl GatewayHandle for StoppedGateway {
     }
 
     fn currency(&self) -> DisplayCurrency {
-        compose::currency(&self.config.load())
+        console_settings::currency(&self.config.load())
     }
 
     fn appearance(&self) -> Appearance {
-        compose::appearance(&self.config.load())
+        console_settings::appearance(&self.config.load())
     }
 
     fn session_times(&self) -> SessionTimes {
-        compose::session_times(&self.config.load())
+        console_settings::session_times(&self.config.load())
     }
 
     fn registration(&self) -> Registration {
-        compose::registration(&self.config.load())
+        console_settings::registration(&self.config.load())
     }
 
     fn square_request(&self, _: Option<IpAddr>) -> Result<(), u32> {
@@ -202,7 +203,7 @@ impl GatewayHandle for StoppedGateway {
         }
         let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &request.key), compose::instant()).meters;
         let counted = CallerCounters::from_database(booked, &known, now, self.budgets());
-        let addresses = &compose::addresses(&self.config.load());
+        let addresses = &gateway_settings::addresses(&self.config.load());
         let input = ExplainInput { catalog: &catalog, health: &self.health, state: &known, counters: &counted, addresses, now };
         Ok(explain_json(request, &input))
     }

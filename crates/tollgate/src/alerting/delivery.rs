@@ -92,7 +92,7 @@ impl Delivery {
     async fn send(&self, message: &ClaimedMessage, destinations: &[AlertDestination]) -> Result<MessageResult, StoreError> {
         let known = destinations.iter().find(|it| it.id.to_string() == message.destination && it.spec.on);
         let Some(destination) = known else {
-            // Another node may have it in its settings.
+            // The destination may be in the settings of another node.
             let is_configured = message.destination == AlertDestination::configured_id().to_string();
             let gone = "the destination was removed or switched off".to_owned();
             return Ok(if is_configured {

@@ -18,7 +18,7 @@ use tollgate_store::{
     Grouping, Journal, LedgerPosition, MemberSpec, RowFilter, RowKind, Store, StoreError, SummaryBy, UsageFilter,
 };
 
-use crate::{compose, config::Config};
+use crate::{compose, config::Config, gateway_settings};
 
 const DAY_MS: i64 = 86_400_000;
 /// The grid that roll-ups begin on, in microseconds.
@@ -101,7 +101,7 @@ impl Evaluation {
         found.extend(backups.failure().map(|failure| backup_condition(node, failure.since, &failure.message)));
         let days = i64::try_from(config.number("alerts.expiry_days")).unwrap_or(0);
         if days > 0 {
-            let mut files: Vec<_> = compose::tls_files(config).map(|files| files.certificate).collect();
+            let mut files: Vec<_> = gateway_settings::tls_files(config).map(|files| files.certificate).collect();
             files.dedup();
             for file in files {
                 let expiry = expiry_of(&file).await;
@@ -164,7 +164,7 @@ impl Evaluation {
             let members = self.members().await?.into_iter();
             owners.extend(members.map(|(id, spec)| (Subject::Member(id), spec.name, spec.budgets)));
         }
-        for id in self.keys_to_look_at(slowly).await? {
+        for id in self.keys_to_evaluate(slowly).await? {
             let found = self.sources.store.listing.key(id).await?;
             // A removed key has no budgets.
             let (name, budgets) = found.map_or_else(Default::default, |key| (key.name, key.budgets));
@@ -183,7 +183,7 @@ impl Evaluation {
     }
 
     /// The keys that spent money, and with `slowly` those with alerts.
-    async fn keys_to_look_at(&mut self, slowly: bool) -> Result<BTreeSet<KeyId>, StoreError> {
+    async fn keys_to_evaluate(&mut self, slowly: bool) -> Result<BTreeSet<KeyId>, StoreError> {
         let (spent, until) = self.sources.store.ledger.keys_spent_since(self.position).await?;
         self.position = until;
         self.keys.extend(spent);

@@ -24,7 +24,7 @@ use tollgate_gateway::background::notify::{Mail, Notifier};
 use tollgate_store::{AlertDestination, DestinationKind, MailedMember, MemberSpec, ObjectScope, RowKind, StoreError};
 
 use super::{Sources, delivery::WAITS_S};
-use crate::{compose, config::Config, last_fault::LastFault, live_settings::LiveSettings};
+use crate::{compose, config::Config, console_settings, last_fault::LastFault, live_settings::LiveSettings};
 
 /// How often members are looked at.
 const TICK: Duration = Duration::from_mins(1);
@@ -47,13 +47,13 @@ struct Standing {
     balance: NanoUsd,
 }
 
-/// What a member has reached, and what is noted about it.
+/// The thresholds that a member has reached, and what to record about them.
 #[derive(Debug, PartialEq, Eq)]
 struct Reached {
     /// The conditions that the member is not notified of yet.
     new: Vec<AlertCondition>,
     /// The subjects to record once the member is notified.
-    told: Vec<String>,
+    notified: Vec<String>,
 }
 
 impl MemberNotices {
@@ -71,18 +71,18 @@ impl MemberNotices {
                 failures.clear();
                 continue;
             }
-            match stop.run_until_cancelled(self.tell_all(&mut failures)).await {
+            match stop.run_until_cancelled(self.notify_all(&mut failures)).await {
                 None => return,
                 Some(result) => {
                     if let Some(fault) = last_fault.observe(&result) {
-                        tracing::warn!(%fault, "members were not told about their budgets; this is tried again");
+                        tracing::warn!(%fault, "members were not notified of their budgets; this is tried again");
                     }
                 }
             }
         }
     }
 
-    async fn tell_all(&self, failures: &mut Failures) -> Result<(), StoreError> {
+    async fn notify_all(&self, failures: &mut Failures) -> Result<(), StoreError> {
         let (config, now) = (self.settings.current(), compose::now());
         let store = &self.sources.store;
         let Some(destination) = self.destination(config.text("alerts.member_mail")).await? else { return Ok(()) };
@@ -101,7 +101,7 @@ impl MemberNotices {
             let Some(spec) = row.map(|row| row.read::<MemberSpec>()).transpose()? else { continue };
             let balance = balances.get(&member.member).copied().unwrap_or(NanoUsd::ZERO);
             let standing = Standing { spec, balance };
-            self.tell((member, &standing), &destination, (&config, now), failures).await?;
+            self.notify((member, &standing), &destination, (&config, now), failures).await?;
         }
         Ok(())
     }
@@ -114,12 +114,15 @@ impl MemberNotices {
         let known = self.sources.store.alerts.destinations().await?;
         let found = known.into_iter().find(|it| it.spec.name == name && it.spec.kind == DestinationKind::Email && it.spec.on);
         if found.is_none() {
-            tracing::debug!(name, "members are not told by mail: alerts.member_mail names no destination of kind email that is on");
+            tracing::debug!(
+                name,
+                "members are not notified by mail: alerts.member_mail names no destination of kind email that is on"
+            );
         }
         Ok(found)
     }
 
-    async fn tell(
+    async fn notify(
         &self,
         (member, standing): (&MailedMember, &Standing),
         destination: &AlertDestination,
@@ -128,11 +131,11 @@ impl MemberNotices {
     ) -> Result<(), StoreError> {
         let subject = Subject::Member(member.member);
         let found = reached(member, standing, |window| self.sources.spent(subject, window, now), now);
-        if found.told == member.told {
+        if found.notified == member.notified {
             return Ok(());
         }
         let new: Vec<&AlertCondition> = found.new.iter().collect();
-        let gateway = (&compose::appearance(config), compose::currency(config));
+        let gateway = (&console_settings::appearance(config), console_settings::currency(config));
         let url = Some(config.text("console.url")).filter(|url| !url.is_empty());
         if let Some(mail) = notice_mail(&member.preferences, gateway, url, &new) {
             let id = format!("notice-{}-{}", member.member, now.0);
@@ -151,7 +154,7 @@ impl MemberNotices {
             }
             failures.remove(&member.member);
         }
-        self.sources.store.identity.record_notified(member.member, &found.told).await
+        self.sources.store.identity.record_notified(member.member, &found.notified).await
     }
 }
 
@@ -173,10 +176,10 @@ fn reached(
     }
     // A budget whose spending was corrected causes no second notice in a period.
     let valid: BTreeSet<String> = budget_subjects(&subject, &spec.budgets, percents, now).collect();
-    let kept = member.told.iter().filter(|told| valid.contains(*told)).cloned();
-    let told: BTreeSet<String> = found.iter().map(|condition| condition.subject.clone()).chain(kept).collect();
-    found.retain(|condition| !condition.is_quiet && !member.told.contains(&condition.subject));
-    Reached { new: found, told: told.into_iter().collect() }
+    let kept = member.notified.iter().filter(|notified| valid.contains(*notified)).cloned();
+    let notified: BTreeSet<String> = found.iter().map(|condition| condition.subject.clone()).chain(kept).collect();
+    found.retain(|condition| !condition.is_quiet && !member.notified.contains(&condition.subject));
+    Reached { new: found, notified: notified.into_iter().collect() }
 }
 
 #[cfg(test)]
@@ -188,10 +191,10 @@ mod tests {
 
     const DAY_MS: i64 = 86_400_000;
 
-    fn mailed(told: &[String]) -> MailedMember {
+    fn mailed(notified: &[String]) -> MailedMember {
         let preferences = MemberPreferences { notice_percents: Some(vec![50, 80, 100]), ..MemberPreferences::default() };
         let member = MemberId::from_parts(Timestamp(0), [1; 10]);
-        MailedMember { member, email: "ann@example.com".to_owned(), preferences, told: told.to_vec() }
+        MailedMember { member, email: "ann@example.com".to_owned(), preferences, notified: notified.to_vec() }
     }
 
     fn standing(billing: Billing, status: MemberStatus, balance: i64) -> Standing {
@@ -203,31 +206,31 @@ mod tests {
     #[test]
     fn member_is_notified_once_for_each_threshold_and_period() {
         let postpaid = standing(Billing::Postpaid, MemberStatus::Active, 0);
-        let of = |told: &[String], spent: i64, now: i64| {
-            let found = reached(&mailed(told), &postpaid, |_| NanoUsd(spent), Timestamp(0).plus_ms(now));
-            (found.new.iter().map(|it| it.detail[3].1.clone()).collect::<Vec<_>>(), found.told)
+        let of = |notified: &[String], spent: i64, now: i64| {
+            let found = reached(&mailed(notified), &postpaid, |_| NanoUsd(spent), Timestamp(0).plus_ms(now));
+            (found.new.iter().map(|it| it.detail[3].1.clone()).collect::<Vec<_>>(), found.notified)
         };
         assert_eq!(of(&[], 4, 0), (vec![], vec![]));
-        let (new, told) = of(&[], 8, 0);
-        assert_eq!((new, told.len()), (vec!["80".to_owned()], 2), "the highest, and the lower one is noted, too");
-        assert_eq!(of(&told, 9, 0), (vec![], told.clone()));
-        assert_eq!(of(&told, 3, 0), (vec![], told.clone()), "a correction does not repeat it");
-        assert_eq!(of(&told, 10, 0).0, ["100"]);
-        assert_eq!(of(&told, 0, DAY_MS), (vec![], vec![]), "the next day");
-        assert_eq!(of(&told, 6, DAY_MS).0, ["50"]);
+        let (new, notified) = of(&[], 8, 0);
+        assert_eq!((new, notified.len()), (vec!["80".to_owned()], 2), "the highest, and the lower one is noted, too");
+        assert_eq!(of(&notified, 9, 0), (vec![], notified.clone()));
+        assert_eq!(of(&notified, 3, 0), (vec![], notified.clone()), "a correction does not repeat it");
+        assert_eq!(of(&notified, 10, 0).0, ["100"]);
+        assert_eq!(of(&notified, 0, DAY_MS), (vec![], vec![]), "the next day");
+        assert_eq!(of(&notified, 6, DAY_MS).0, ["50"]);
     }
 
     #[test]
     fn prepaid_member_is_told_again_after_a_top_up_was_spent() {
-        let of = |told: &[String], balance: i64| {
+        let of = |notified: &[String], balance: i64| {
             let prepaid = standing(Billing::Prepaid, MemberStatus::Active, balance);
-            let found = reached(&mailed(told), &prepaid, |_| NanoUsd::ZERO, Timestamp(0));
-            (found.new.len(), found.told)
+            let found = reached(&mailed(notified), &prepaid, |_| NanoUsd::ZERO, Timestamp(0));
+            (found.new.len(), found.notified)
         };
-        let (new, told) = of(&[], 999_999_999);
-        assert_eq!((new, told.len()), (1, 1));
-        assert_eq!(of(&told, 5), (0, told.clone()));
-        assert_eq!(of(&told, 1_000_000_000), (0, vec![]), "it was topped up");
+        let (new, notified) = of(&[], 999_999_999);
+        assert_eq!((new, notified.len()), (1, 1));
+        assert_eq!(of(&notified, 5), (0, notified.clone()));
+        assert_eq!(of(&notified, 1_000_000_000), (0, vec![]), "it was topped up");
         assert_eq!(of(&[], 5).0, 1);
         let postpaid = standing(Billing::Postpaid, MemberStatus::Active, -5);
         assert!(reached(&mailed(&[]), &postpaid, |_| NanoUsd::ZERO, Timestamp(0)).new.is_empty());

@@ -22,7 +22,7 @@ type AlertKey = (AlertRule, String);
 pub(super) struct WithoutDatabase {
     /// The alerts that the database had when it was last read.
     stored: HashSet<AlertKey>,
-    told: HashMap<AlertKey, DirectAlert>,
+    notified: HashMap<AlertKey, DirectAlert>,
 }
 
 #[derive(Debug)]
@@ -40,22 +40,22 @@ fn key(condition: &AlertCondition) -> AlertKey {
 
 impl WithoutDatabase {
     /// Notes that the database is reachable and has these alerts of this node.
-    pub(super) fn know(&mut self, open: &[AlertKey]) {
+    pub(super) fn set_known(&mut self, open: &[AlertKey]) {
         self.stored = open.iter().cloned().collect();
     }
 
     /// The destinations that accepted the message about an alert which is not stored.
-    pub(super) fn told(&self, condition: &AlertCondition) -> Vec<AlertDestinationId> {
-        self.told.get(&key(condition)).map(|alert| alert.destinations.clone()).unwrap_or_default()
+    pub(super) fn notified(&self, condition: &AlertCondition) -> Vec<AlertDestinationId> {
+        self.notified.get(&key(condition)).map(|alert| alert.destinations.clone()).unwrap_or_default()
     }
 
     /// Forgets an alert, because it is stored now.
     pub(super) fn forget(&mut self, condition: &AlertCondition) {
-        self.told.remove(&key(condition));
+        self.notified.remove(&key(condition));
     }
 
     /// Sends messages about conditions that the rules of this node have found and the database does not have, and about their end.
-    pub(super) async fn tell(
+    pub(super) async fn send_messages(
         &mut self,
         found: &[AlertCondition],
         destinations: &[AlertDestination],
@@ -68,20 +68,20 @@ impl WithoutDatabase {
                 tracing::warn!(alert.rule = condition.rule.as_str(), "alert, not stored: {}", condition.text);
                 DirectAlert { condition: condition.clone(), found_at: now, attempts: 0, destinations: Vec::new() }
             };
-            self.told.entry(key(condition)).or_insert_with(new);
+            self.notified.entry(key(condition)).or_insert_with(new);
         }
         let still: HashSet<AlertKey> = found.iter().map(key).collect();
-        let (open, over): (HashMap<_, _>, HashMap<_, _>) = self.told.drain().partition(|(key, _)| still.contains(key));
-        self.told = open;
+        let (open, over): (HashMap<_, _>, HashMap<_, _>) = self.notified.drain().partition(|(key, _)| still.contains(key));
+        self.notified = open;
         for alert in over.values() {
             let knows = |destination: &&AlertDestination| alert.destinations.contains(&destination.id);
             let message = notification_without_id(&alert.condition, MessageKind::Ended, node, now);
-            let told = destinations.iter().filter(knows).map(|destination| notifier.send(destination, &message, now));
-            for result in join_all(told).await {
+            let notified = destinations.iter().filter(knows).map(|destination| notifier.send(destination, &message, now));
+            for result in join_all(notified).await {
                 metrics.alert(if result.is_ok() { "sent" } else { "lost" });
             }
         }
-        for alert in self.told.values_mut().filter(|alert| alert.attempts < MAX_ATTEMPTS) {
+        for alert in self.notified.values_mut().filter(|alert| alert.attempts < MAX_ATTEMPTS) {
             alert.attempts += 1;
             let message = notification_without_id(&alert.condition, MessageKind::Raised, node, alert.found_at);
             let known = &alert.destinations;

@@ -18,7 +18,7 @@ pub(crate) enum Ledger {
         #[arg(long)]
         kind: Option<String>,
         /// Only entries before this one (number in the column `position`)
-        #[arg(long, value_name = "PLACE")]
+        #[arg(long, value_name = "POSITION")]
         before: Option<i64>,
         /// Number of entries, at most 1000
         #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -134,7 +134,7 @@ pub(crate) struct SettingName {
 pub(crate) enum Alert {
     /// List alerts, newest first
     List {
-        /// Only those that are not over, or only those that are
+        /// Only open alerts, or only ended ones
         #[arg(long, value_enum)]
         state: Option<AlertState>,
         /// Only alerts of this rule, such as `channel_down`
@@ -152,7 +152,7 @@ pub(crate) enum Alert {
     },
     /// List the rules with their thresholds, which are settings
     Rules,
-    /// List, make, change and remove destinations: webhooks, Slack, Feishu, DingTalk, WeCom, Telegram, mail
+    /// List, create, change and remove destinations: webhooks, Slack, Feishu, DingTalk, WeCom, Telegram, mail
     #[command(subcommand)]
     Destination(ResourceCommand),
     /// Send a test message to a destination
@@ -192,7 +192,7 @@ pub(crate) enum Job {
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
     },
-    /// Cancel a job; one that has ended stays as it is
+    /// Cancel a job; no effect on one that has ended
     Cancel {
         /// Its id
         #[arg(value_parser = NonEmptyStringValueParser::new())]

@@ -11,11 +11,11 @@ use super::resources::{ResourceCommand, RowName};
 pub(crate) enum Member {
     #[command(flatten)]
     Row(ResourceCommand),
-    /// Make a one-time link that sets a member's password, or set it at once
+    /// Create a one-time link that sets a member's password, or set the password directly
     ResetPassword {
         #[command(flatten)]
         member: RowName,
-        /// Read the new password from standard input instead of making a link
+        /// Read the new password from standard input instead of creating a link
         #[arg(long)]
         stdin: bool,
     },
@@ -49,24 +49,24 @@ pub(crate) enum Member {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Invite {
-    /// Make an invite and print its link, this once
+    /// Create an invite and print its link, which is shown only once
     Create {
         /// Role of the new member
         #[arg(long, value_enum, default_value_t = Role::Member)]
         role: Role,
-        /// A private group the member may use; repeat
+        /// A private group the member may use; may be repeated
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
         /// Note for admins, such as the person's name
         #[arg(long, default_value = "")]
         note: String,
-        /// When it ends: 7d, 12h, or a time such as 2027-01-01T00:00:00Z [default: 7d]
+        /// When it expires: 7d, 12h, or a time such as 2027-01-01T00:00:00Z [default: 7d]
         #[arg(long, value_name = "WHEN")]
         expires: Option<String>,
     },
     /// List invites
     List,
-    /// Revoke an invite that is not accepted yet
+    /// Revoke an invite that has not been accepted yet
     Revoke {
         /// Its id
         #[arg(value_parser = NonEmptyStringValueParser::new())]
@@ -77,7 +77,7 @@ pub(crate) enum Invite {
 /// Role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
-    /// What is its own
+    /// Its own keys, usage and balance
     Member,
     /// Channels, groups, models, keys and usage
     Operator,
@@ -87,9 +87,9 @@ pub(crate) enum Role {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Session {
-    /// List sessions that are not over
+    /// List open sessions
     List {
-        /// Only of this member, by name or id
+        /// Only sessions of this member (name or id)
         #[arg(long)]
         member: Option<String>,
     },
@@ -115,10 +115,10 @@ pub(crate) struct Init {
     /// Name of the first admin [default: owner]
     #[arg(long, value_name = "NAME")]
     pub(crate) admin: Option<String>,
-    /// Read the admin's password from standard input [default: `$TOLLGATE_ADMIN_PASSWORD`, else it is asked for]
+    /// Read the admin's password from standard input [default: `$TOLLGATE_ADMIN_PASSWORD`, else a prompt]
     #[arg(long)]
     pub(crate) password_stdin: bool,
-    /// Set no password; `tollgate setup-link` makes a link for it
+    /// Set no password; `tollgate setup-link` creates a link that sets it
     #[arg(long, conflicts_with_all = ["admin", "password_stdin"])]
     pub(crate) no_admin: bool,
 }

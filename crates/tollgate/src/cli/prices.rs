@@ -70,7 +70,7 @@ pub(crate) struct PriceImport {
     /// Only models with these names, `*` and `?` allowed
     #[arg(long, num_args = 1.., value_name = "GLOB")]
     pub(crate) models: Vec<String>,
-    /// Replace the prices of this model although they were set by hand; repeat
+    /// Replace the prices of this model although they were set by hand; may be repeated
     #[arg(long, value_name = "MODEL")]
     pub(crate) overwrite: Vec<String>,
     /// Show the difference without importing it
@@ -125,7 +125,7 @@ pub(crate) struct PriceSimulation {
     /// Tokens written to a cache
     #[arg(long, default_value_t = 0, value_name = "TOKENS")]
     pub(crate) cache_write: u32,
-    /// Those of --cache-write that are kept for an hour
+    /// The part of --cache-write that is kept for an hour
     #[arg(long = "cache-write-1h", default_value_t = 0, value_name = "TOKENS")]
     pub(crate) cache_write_1h: u32,
     /// Thinking tokens

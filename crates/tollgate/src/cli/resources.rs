@@ -4,38 +4,38 @@ use clap::{Args, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Key {
-    /// Make a key and print it, this once
+    /// Create a key and print it; it is shown only once
     Create {
         /// Its name
         name: String,
-        /// A group it reaches; repeat in order of preference
+        /// A group it may use; may be repeated, in order of preference
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
         /// Member that it belongs to; without it the member `owner`, or the member of the admin key
         #[arg(long)]
         member: Option<String>,
-        /// A model it may use, `*` and `?` allowed; repeat
+        /// A model it may use, with `*` and `?` as wildcards; may be repeated
         #[arg(long = "model", value_name = "GLOB")]
         models: Vec<String>,
-        /// A model it may not use, although --model allows it, `*` and `?` allowed; repeat
+        /// A model it may not use, although --model allows it; wildcards as for --model; may be repeated
         #[arg(long = "deny-model", value_name = "GLOB")]
         models_deny: Vec<String>,
-        /// A protocol it may be used with: openai, gemini, anthropic or responses; repeat. Without it: any
+        /// A protocol it may be used with: openai, gemini, anthropic or responses; may be repeated [default: any]
         #[arg(long = "protocol", value_name = "PROTOCOL")]
         protocols: Vec<String>,
-        /// A tag of all its requests in the usage log; repeat
+        /// A tag of all its requests in the usage log; may be repeated
         #[arg(long = "tag", value_name = "NAME=VALUE")]
         tags: Vec<String>,
         /// Budget in USD: 5/month, 0.50/day:alert, or several, separated by commas
         #[arg(long, value_name = "AMOUNT/WINDOW")]
         budget: Option<String>,
-        /// When it ends: 30d, 12h, or a time such as 2027-01-01T00:00:00Z
+        /// When it expires: 30d, 12h, or a time such as 2027-01-01T00:00:00Z
         #[arg(long, visible_alias = "expires-at", value_name = "WHEN")]
         expires: Option<String>,
         /// Print `export` lines for a shell
         #[arg(long)]
         env: bool,
-        /// Print the lines that make a client use the gateway with this key
+        /// Print the configuration of a client that uses the gateway with this key
         #[arg(long, value_name = "CLIENT", conflicts_with = "env")]
         print: Option<ClientLines>,
     },
@@ -43,7 +43,7 @@ pub(crate) enum Key {
     List,
     /// Show a key without its secret
     Show(KeyName),
-    /// Change a key; what is not named stays
+    /// Change a key; fields that are not named stay unchanged
     Set {
         #[command(flatten)]
         key: KeyName,
@@ -52,11 +52,11 @@ pub(crate) enum Key {
         #[command(flatten)]
         saving: PreviewArgs,
     },
-    /// Replace a key's secret and print the new one, this once
+    /// Replace a key's secret and print the new one, which is shown only once
     Rotate {
         #[command(flatten)]
         key: KeyName,
-        /// How long the secret before stays valid, too: 12h, 7d, at most 30d; 0m: not at all [default: 1d]
+        /// How long the previous secret stays valid: 12h, 7d, at most 30d; 0m: not at all [default: 1d]
         #[arg(long, value_name = "HOW_LONG")]
         overlap: Option<String>,
     },
@@ -81,24 +81,24 @@ pub(crate) enum ClientLines {
 /// A service key.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeyName {
-    /// Its id, or its name where only one has it
+    /// Key id, or key name if it is unambiguous
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) key: String,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AdminKey {
-    /// Make an admin key and print it, this once
+    /// Create an admin key and print it; it is shown only once
     Create {
         /// Its name
         name: String,
-        /// admin: everything; operator: channels, groups, models, keys and usage; member: what belongs to its member
+        /// admin: everything; operator: channels, groups, models, keys and usage; member: objects of the key's member
         #[arg(long, value_enum, default_value_t = Scope::Admin)]
         scope: Scope,
-        /// Member that it belongs to: it may do no more than the member, and ends with the member
+        /// Member that it belongs to, whose permissions bound those of the key
         #[arg(long)]
         member: Option<String>,
-        /// When it ends, such as 2027-01-01T00:00:00Z
+        /// When it expires, such as 2027-01-01T00:00:00Z
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
     },
@@ -115,7 +115,7 @@ pub(crate) enum AdminKey {
 /// Scope of an admin key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scope {
-    /// What belongs to its member
+    /// Objects of its member
     Member,
     /// Channels, groups, models, keys and usage
     Operator,
@@ -129,7 +129,7 @@ pub(crate) struct PreviewArgs {
     /// Groups and keys: only show which accounts price limits would exclude
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Groups and keys: save it although price limits exclude a channel
+    /// Groups and keys: save although price limits exclude a channel
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -151,7 +151,7 @@ pub(crate) struct RowName {
     pub(crate) name: String,
 }
 
-/// A row to be made.
+/// A row to be created.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NewRow {
     /// Its name
@@ -177,14 +177,14 @@ pub(crate) enum ResourceCommand {
     List,
     /// Show everything about one
     Show(RowName),
-    /// Make one
+    /// Create one
     Add {
         #[command(flatten)]
         row: NewRow,
         #[command(flatten)]
         saving: PreviewArgs,
     },
-    /// Change one; what is not named stays
+    /// Change one; fields that are not named stay unchanged
     Set {
         #[command(flatten)]
         change: RowChange,
@@ -227,14 +227,14 @@ pub(crate) enum Account {
     },
     /// Show one without its credential
     Show(AccountName),
-    /// Make one; its credential is best given as credential=env:NAME or credential=file:PATH
+    /// Create one; pass its credential as credential=env:NAME or credential=file:PATH
     Add {
         #[command(flatten)]
         account: AccountName,
         #[command(flatten)]
         members: FieldArgs,
     },
-    /// Change one; what is not named stays, the credential too
+    /// Change one; fields that are not named stay unchanged, the credential too
     Set {
         #[command(flatten)]
         account: AccountName,
@@ -265,9 +265,9 @@ pub(crate) enum Channel {
     List,
     /// Show everything about one
     Show(RowName),
-    /// Make one, such as `channel add main provider=openai`; its accounts are made by `account add`
+    /// Create one, such as `channel add main provider=openai`; add its accounts with `account add`
     Add(NewRow),
-    /// Change one; what is not named stays
+    /// Change one; fields that are not named stay unchanged
     Set(RowChange),
     /// Remove one with its accounts; the usage log keeps their names
     Remove(RowName),
@@ -280,11 +280,11 @@ pub(crate) enum Channel {
     },
     /// Remove several with their accounts, all of them or none
     RemoveSeveral(ChannelNames),
-    /// Call a channel's accounts for real and show each step
+    /// Send a real request through each account of a channel and show each step
     Test {
         #[command(flatten)]
         accounts: AccountSelection,
-        /// With this model [default: the first it serves]
+        /// Model to request [default: the channel's test model, else the first it serves]
         #[arg(long)]
         model: Option<String>,
     },
@@ -309,7 +309,7 @@ pub(crate) enum Proxy {
     List,
     /// Set the proxies of channels, all of them or none
     Set {
-        /// Such as main=socks5://10.0.0.5:1080, main=env:NAME or main=file:PATH; main= for none
+        /// Such as main=socks5://10.0.0.5:1080, main=env:NAME or main=file:PATH; main= removes the proxy
         #[arg(value_name = "CHANNEL=PROXY", required = true)]
         proxies: Vec<String>,
     },
@@ -341,10 +341,10 @@ pub(crate) enum Model {
     List,
     /// Show everything about one that has a row
     Show(RowName),
-    /// Make a row for one, such as `model add m price=input:1,output:2`
+    /// Create a row for one, such as `model add m price=input:1,output:2`
     Add(NewRow),
-    /// Change one; what is not named stays
+    /// Change one; fields that are not named stay unchanged
     Set(RowChange),
-    /// Remove its row: without a price it is still served
+    /// Remove its row; a model that a channel serves stays available, without a price
     Remove(RowName),
 }

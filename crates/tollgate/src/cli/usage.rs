@@ -36,8 +36,8 @@ pub(crate) enum Usage {
         /// Number of records, at most 1000
         #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         limit: u32,
-        /// Only records before this one: the place that the list before ended with
-        #[arg(long, value_name = "PLACE")]
+        /// Continue a list at the position that its last line named
+        #[arg(long, value_name = "POSITION")]
         after: Option<String>,
         #[command(flatten)]
         filter: UsageFilter,
@@ -48,7 +48,7 @@ pub(crate) enum Usage {
         /// model, key, member, group, channel, account, protocol, outcome, error, or tag:NAME with the name of a tag; times are UTC
         #[arg(long, value_parser = SumGroup::parse, value_delimiter = ',', num_args = 1, default_value = "day")]
         by: Vec<SumGroup>,
-        /// Show the sums of the period before, as long as that from --since to --until
+        /// Also show the sums of the preceding period of the same length
         #[arg(long)]
         previous: bool,
         /// Order of the rows
@@ -60,7 +60,7 @@ pub(crate) enum Usage {
         #[command(flatten)]
         filter: UsageFilter,
     },
-    /// Sum up attempts: what each account was asked and how it answered, also where another one answered the request
+    /// Sum up attempts: requests sent to each account and their results, including requests that another account answered
     Attempts {
         #[command(flatten)]
         wanted: AttemptSums,
@@ -178,7 +178,7 @@ pub(crate) enum AttemptOrder {
     Cost,
 }
 
-/// Records to select by what most commands with a filter take.
+/// Conditions on records that most commands with a filter share.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RecordFilter {
     /// Only requests with this key (id or name)
@@ -213,7 +213,7 @@ pub(crate) struct UsageFilter {
     /// Only requests that this channel answered or was the last to be tried for (name or id)
     #[arg(long)]
     pub(crate) channel: Option<String>,
-    /// The same of an account, as channel/account or by id
+    /// Only requests that this account answered or was the last to be tried for (`channel/account` or id)
     #[arg(long)]
     pub(crate) account: Option<String>,
     /// Only this protocol of callers: openai, gemini, anthropic or responses

@@ -60,7 +60,7 @@ fn remote_backup(common: &Common, file: &Path) -> Result<BackupOutcome, Failure>
         )));
     }
     let outcome: BackupOutcome = job::remote(common, &json!({"kind": "backup"}))?;
-    let there = ApiPath::of(&["backups", &outcome.file]);
+    let path = ApiPath::of(&["backups", &outcome.file]);
     admin::run(common, async |admin| {
         let kept = |failure: Failure| {
             let text = format!("{failure}; the backup stays on the gateway's disk as {}", outcome.file);
@@ -68,7 +68,7 @@ fn remote_backup(common: &Common, file: &Path) -> Result<BackupOutcome, Failure>
         };
         let draft = named_beside(file, "new");
         let fetched = async {
-            let bytes = admin.download(&there, &mut create(&draft)?).await?;
+            let bytes = admin.download(&path, &mut create(&draft)?).await?;
             if bytes != outcome.bytes {
                 return Err(Failure::Machine(format!("{bytes} of its {} bytes arrived", outcome.bytes)));
             }
@@ -77,7 +77,7 @@ fn remote_backup(common: &Common, file: &Path) -> Result<BackupOutcome, Failure>
         let fetched = fetched.await;
         let _ = fs::remove_file(&draft);
         fetched.map_err(kept)?;
-        admin.send(AdminRequest::delete(&there)).await?;
+        admin.send(AdminRequest::delete(&path)).await?;
         Ok(())
     })?;
     Ok(BackupOutcome { file: file.display().to_string(), ..outcome })
@@ -132,7 +132,7 @@ fn print_backup(common: &Common, outcome: &BackupOutcome) {
             "the database is not in it: copy it now with PostgreSQL's own tools, such as: pg_dump --format=custom --file=tollgate.dump \
              {address}"
         ));
-        output::line("make a backup of every node first and of the database last: then no record is in neither");
+        output::line("back up every node first and the database last, so that no record is missing from both");
     }
     if !master_key {
         output::line("the master key is not in it: keep a separate copy, or use --with-secrets");
@@ -196,6 +196,6 @@ fn print_check(outcome: &BackupCheckOutcome) {
         None => output::line("the database is not in it: it is on PostgreSQL"),
     }
     if verified.as_ref().is_some_and(|verified| verified.agrees) {
-        output::line("it can be restored, and everything in it agrees");
+        output::line("it can be restored, and its sums agree");
     }
 }

@@ -78,7 +78,7 @@ async fn end_cooling(common: &Common, admin: &Admin, accounts: &AccountSelection
         return Ok(());
     }
     for account in ended["accounts"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        output::line(&format!("{channel}/{account}: requests may go to it again"));
+        output::line(&format!("{channel}/{account}: usable again"));
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     })?;
     let file = config.catalog_file.clone();
     let catalog = file.as_deref().map(|file| review(&config, file).map(|review| (file, review))).transpose();
-    let secrets = secrets_are_there(&config);
+    let secrets = check_secrets(&config);
     let catalog = match (catalog, secrets) {
         (Ok(catalog), Ok(())) => catalog,
         (Err(failure), secrets) => return Err(and_faults_of(failure, secrets)),
@@ -62,7 +62,7 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
 }
 
 /// An error for each setting whose secret is in an environment variable or a file that is not there.
-fn secrets_are_there(config: &Config) -> Result<(), Failure> {
+fn check_secrets(config: &Config) -> Result<(), Failure> {
     let texts = ["oidc.client_secret", "alerts.secret"].map(|path| (path, Some(config.text(path))));
     let master = ("database.master_key", config.master_key.as_deref());
     let given = std::iter::once(master).chain(texts).filter_map(|(path, text)| Some((path, text.filter(|text| !text.is_empty())?)));

@@ -23,7 +23,7 @@ const MAX_PASSWORD: u64 = 4_096;
 
 pub(crate) fn setup_link(common: &Common) -> Result<(), Failure> {
     compose::block_on(async {
-        // It may be made before the first start.
+        // A link may be made before the first start.
         let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?;
         show_link(common, &make(&admin, &["setup-link"]).await?);
         Ok(())

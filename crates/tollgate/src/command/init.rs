@@ -26,7 +26,7 @@ pub(crate) fn run(common: &Common, arguments: &cli::Init) -> Result<(), Failure>
     admin::require_local(common, "tollgate init")?;
     let file = &arguments.file;
     if file.exists() {
-        let message = format!("{} is there already: edit it, or name another one with --file; nothing was written", file.display());
+        let message = format!("{} exists already: edit it, or name another file with --file; nothing was written", file.display());
         return Err(Failure::Machine(message));
     }
     let settings = settings(common, arguments);

@@ -205,7 +205,7 @@ struct Follower<'a> {
     cancelled: bool,
 }
 
-/// Why the events of a job are not followed any more.
+/// Why following the events of a job ended.
 enum EventsEnd {
     JobEnded(Value),
     Interrupted,
@@ -233,10 +233,7 @@ impl Follower<'_> {
             match end {
                 Ok(job) => return Ok(job),
                 Err(AdminError::Refused(AdminRefusal { status: StatusCode::NOT_FOUND, .. })) => {
-                    let text = format!(
-                        "the gateway does not know the job {} any more: it was restarted, or another node answers",
-                        self.id
-                    );
+                    let text = format!("the gateway no longer has the job {}: it was restarted, or another node answers", self.id);
                     return Err(Failure::Machine(text).into());
                 }
                 Err(AdminError::Failed(Failure::Unreachable(_))) if attempts < MAX_ATTEMPTS => {

@@ -28,7 +28,7 @@ fn list(common: &Common, limit: u32) -> Result<(), Failure> {
             }
         }
         let columns = [
-            ("asked for", "created_at"),
+            ("requested", "created_at"),
             ("kind", "kind"),
             ("state", "state"),
             ("progress", "progress"),

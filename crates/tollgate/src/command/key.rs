@@ -115,7 +115,7 @@ async fn gateway_url(common: &Common, admin: &Admin) -> Result<String, Failure> 
             .map_or_else(|| config.text(name).to_owned(), |setting| setting["value"].as_str().unwrap_or_default().to_owned());
         settings.insert(name, text);
     }
-    // The gateway may have been started with a flag that this command does not see.
+    // The gateway may have been started with a flag that this command does not know.
     if let Some(report) = runtime_socket::ask(&config.data) {
         settings.insert("server.listen", report.listen.to_string());
     }
@@ -271,8 +271,8 @@ async fn rotate(common: &Common, admin: &Admin, name: &str, overlap: Option<&str
     output::line(key["key"].as_str().unwrap_or_default());
     if !common.quiet {
         match key["previous_until"].as_str() {
-            Some(until) => output::remark(&format!("this secret is shown once; the one before is valid until {until}, too")),
-            None => output::remark("this secret is shown once; the one before has ended"),
+            Some(until) => output::remark(&format!("this secret is shown once; the previous one stays valid until {until}")),
+            None => output::remark("this secret is shown once; the previous one is no longer valid"),
         }
     }
     Ok(())

@@ -32,7 +32,7 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
     let to = match StoreUrl::parse(url)? {
         StoreUrl::Postgres(url) => StoreUrl::Postgres(url),
         StoreUrl::Sqlite(_) | StoreUrl::Memory => {
-            return Err(Failure::Usage("the address of the new database begins with postgres://".to_owned()));
+            return Err(Failure::Usage("the address of the new database must begin with postgres://".to_owned()));
         }
     };
     compose::block_on(async {

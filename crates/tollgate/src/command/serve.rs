@@ -41,7 +41,7 @@ use crate::{
     cli::{Common, Serve},
     compose::{self, RedisTasks},
     config::Config,
-    console, database_watch, disk_watch,
+    console, console_settings, database_watch, disk_watch,
     failure::Failure,
     full_disk, health_share, key_watch, ledger_watch,
     live_settings::LiveSettings,
@@ -130,7 +130,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
     let known = (&shared, &registry, &records);
     let console = console::start(&settings, &store, known, listening.address(), console_socket, scheduled_backups, stop_jobs)?;
-    let addresses = (listening.address(), compose::console_url(config, console.address().unwrap_or(listening.address())));
+    let addresses = (listening.address(), console_settings::console_url(config, console.address().unwrap_or(listening.address())));
     background.spawn(runtime_socket::serve(Arc::clone(&shared), addresses, config.data.clone(), left.clone()));
     // The first process of an upgrade has already shown the messages that are shown once.
     let first_start = if is_upgrade { None } else { Some(&store) };
@@ -151,9 +151,9 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     background.spawn(leaving.serve(stop_cores.clone()));
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
-    let is_ending_now = shared.condition.is_ending_now();
+    let is_ending_now = shared.serving.is_ending_now();
     // The cores have ended, so every record is queued. Write the remaining records, then stop everything else.
-    shared.condition.hand_over.end_moves();
+    shared.serving.hand_over.end_moves();
     stop_cores.cancel();
     stop_writer.cancel();
     // After a panic of the writer, nothing was finished.
@@ -165,7 +165,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     background.wait().await;
     leave_database(config, &store, (&journal, &folder), left).await;
     console.shut_down();
-    // Until here the journal was written.
+    // The journal is written until here.
     drop((journal, folder));
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
@@ -190,7 +190,7 @@ async fn open(
     }
 }
 
-/// Cancels the jobs of a process that has handed over: their results could not be read any more.
+/// Cancels the jobs of a process that has handed over, because their results could no longer be read.
 async fn cancel_with(left: CancellationToken, jobs: CancellationToken) {
     left.cancelled().await;
     jobs.cancel();
@@ -346,7 +346,7 @@ pub(crate) fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stoppe
                 }
                 2 => {
                     tracing::warn!("second signal: running responses are cut off");
-                    shared.condition.end_now();
+                    shared.serving.end_now();
                 }
                 _ => std::process::exit(1),
             }

@@ -61,7 +61,7 @@ fn unset(common: &Common, name: &str) -> Result<(), Failure> {
     admin::run(common, async |admin| {
         let target = ApiPath::of(&["settings", name]);
         admin.send(AdminRequest::delete(&target)).await?;
-        // A setting of another version has no value any more.
+        // A setting of another version has no value.
         let setting = admin.get(&target).await.unwrap_or_else(|_| json!({"name": name}));
         let value = cell(&setting["value"]);
         output::result(common, &setting, &format!("{name} is now {value}{}, its default", unit(&setting)));

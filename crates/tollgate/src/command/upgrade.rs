@@ -37,7 +37,7 @@ pub(crate) fn run(common: &Common, arguments: &Upgrade) -> Result<(), Failure> {
     let mut process = started.map_err(|error| Failure::Machine(format!("cannot start the new process: {error}")))?;
     wait_until_it_serves(&mut process, || DataFolderLock::holder(&config.data))?;
     if !common.quiet {
-        output::line(&format!("process {} serves now; the one before it ends what it has begun", process.id()));
+        output::line(&format!("process {} serves now; the previous one completes its running requests", process.id()));
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ fn wait_until_it_serves(process: &mut Child, holder: impl Fn() -> Option<u32>) -
         match process.try_wait() {
             Ok(None) => {}
             Ok(Some(status)) => {
-                return Err(Failure::Machine(format!("the new process ended ({status}); the running gateway goes on")));
+                return Err(Failure::Machine(format!("the new process ended ({status}); the running gateway keeps serving")));
             }
             Err(error) => return Err(Failure::Machine(format!("cannot watch the new process: {error}"))),
         }

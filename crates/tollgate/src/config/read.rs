@@ -162,7 +162,7 @@ fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source
 
 /// Converts a value to the form in which it is stored. The error is a sentence that describes the valid values.
 pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<String, String> {
-    // The name of this machine, as people write its address.
+    // `localhost` is accepted in place of the loopback address.
     let local =
         text.strip_prefix("localhost:").filter(|_| setting.kind == SettingKind::Address).map(|port| format!("127.0.0.1:{port}"));
     let text = local.as_deref().unwrap_or(text);

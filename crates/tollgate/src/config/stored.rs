@@ -20,7 +20,7 @@ impl Config {
         for (name, text) in stored {
             let Some(setting) = table::find(name).filter(|setting| setting.at_run_time) else {
                 faults.push(format!(
-                    "the stored setting '{name}' is none that can be changed at run time; `tollgate settings unset {name}`"
+                    "the stored setting '{name}' cannot be changed at run time; remove it with `tollgate settings unset {name}`"
                 ));
                 continue;
             };
@@ -49,9 +49,9 @@ impl Config {
         if !setting.at_run_time {
             return Err(SettingRefusal::NeedsRestart(self.needs_restart(setting)));
         }
-        if let Some(place) = self.place(setting) {
+        if let Some(source) = self.set_by(setting) {
             let message = format!(
-                "'{name}' is set by {place}, which overrides what is stored here; change it there, or remove it there to change it at \
+                "'{name}' is set by {source}, which overrides what is stored here; change it there, or remove it there to change it at \
                  run time"
             );
             return Err(SettingRefusal::SetElsewhere(message));
@@ -61,7 +61,7 @@ impl Config {
     }
 
     /// The flag, variable or file that sets a setting; `None` if its value comes from the database or is the default.
-    fn place(&self, setting: &SettingSpec) -> Option<String> {
+    fn set_by(&self, setting: &SettingSpec) -> Option<String> {
         match &self.values.get(setting.path)?.source {
             Source::Default | Source::Database => None,
             Source::File => {
@@ -86,7 +86,7 @@ mod tests {
     use tollgate_console::SettingKind;
 
     use super::*;
-    use crate::{compose, config::read::values};
+    use crate::{config::read::values, gateway_settings};
 
     fn config(file: &str) -> Config {
         let (read, faults) = values(Some(("tollgate.toml", file)), &|_| None, &[], &[]);
@@ -210,7 +210,7 @@ mod tests {
             let applied = |stored| {
                 let (config, faults) = config("").with_stored(stored);
                 assert!(faults.is_empty(), "{faults:?}");
-                compose::configured(&config)
+                gateway_settings::configured(&config)
             };
             assert_ne!(applied(&before), applied(&after), "{} = {other} changes nothing", setting.path);
         }

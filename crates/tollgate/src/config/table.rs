@@ -108,7 +108,7 @@ settings! {
         "Concurrent requests; further ones get 503 (E63).";
     "limits.revoked_streams": OneOf(&["end", "finish"]), Some("\"end\""), at_run_time: true =>
         "Streams that run when their key is revoked or disabled or its member suspended. end: they end with an error event (E4, E6) \
-         within seconds. finish: they go on.";
+         within seconds. finish: they continue.";
     "limits.wrong_keys_per_minute": Number(1, 1_000_000), Some("600"), at_run_time: true =>
         "Requests with a wrong key per address and minute; further ones get 429.";
     "upstream.total_timeout_ms": Number(1, DAY_MS), Some("600000"), at_run_time: true =>
@@ -116,9 +116,9 @@ settings! {
     "upstream.keep_alive_ms": Number(100, DAY_MS), Some("10000"), at_run_time: true =>
         "Interval of keep-alives in a stream while the upstream is silent.";
     "upstream.answer_after_ms": Number(0, DAY_MS), Some("30000"), at_run_time: true =>
-        "A stream whose model thinks unseen for this time is answered with 200 and keep-alives, and fails over no more. 0: never.";
+        "After this time of hidden thinking a stream is answered with 200 and keep-alives, and no longer fails over. 0: never.";
     "upstream.stall_timeout_ms": Number(1, DAY_MS), Some("1800000"), at_run_time: true =>
-        "Longest time in which a stream that was answered brings only signs of life, such as comments, pings and empty deltas.";
+        "Longest time in which a stream, once answered, delivers only signs of life, such as comments, pings and empty deltas.";
     "upstream.allowed_addresses": Networks, None, at_run_time: true =>
         "Networks to which outgoing connections may go, such as \"192.0.2.0/24, 2001:db8::/32\"; absent: all. Private ones need `private_network` too.";
     "upstream.denied_addresses": Networks, None, at_run_time: true =>
@@ -126,9 +126,9 @@ settings! {
     "budget.day": Usd, None, at_run_time: true =>
         "Budget of all callers together per UTC day in USD, such as 250 or 0.50; absent: no limit.";
     "budget.month": Usd, None, at_run_time: true =>
-        "The same per UTC month.";
+        "Budget of all callers together per UTC month in USD; absent: no limit.";
     "budget.total": Usd, None, at_run_time: true =>
-        "The same without a period.";
+        "Budget of all callers together in USD, without a period; absent: no limit.";
     "budget.action": OneOf(&["block", "alert"]), Some("\"block\""), at_run_time: true =>
         "When one of these budgets is spent. block: refuse requests (E32). alert: serve them, and raise an alert.";
     "database.url": Text, None, alias: Some("DATABASE_URL"), secret: true =>
@@ -164,7 +164,7 @@ settings! {
     "alerts.balance_usd": Usd, Some("\"1\""), at_run_time: true =>
         "Balance of a prepaid member below which an alert is raised; empty: none.";
     "alerts.member_mail": Line(100), None, at_run_time: true =>
-        "Alert destination of kind `email`, by name, through whose server members get mails about their own budgets and balances, if they want them; absent: none are sent.";
+        "Alert destination of kind `email`, by name, through whose server members get mails about their own budgets and balances, if they enable them; absent: none are sent.";
     "alerts.channel_down_s": Number(0, 86_400), Some("60"), at_run_time: true =>
         "Time without a usable account after which a channel raises an alert; 0: none.";
     "alerts.error_percent": Number(0, 100), Some("50"), at_run_time: true =>
@@ -190,7 +190,7 @@ settings! {
     "export.bucket": Text, None =>
         "Name of the bucket.";
     "export.prefix": Text, Some("\"usage\"") =>
-        "What names of objects begin with, without a slash at either end; empty: nothing.";
+        "Prefix of the names of objects, without a slash at either end; empty: none.";
     "export.access_key_id": Text, None =>
         "Access key id: env:NAME, file:PATH or literal text.";
     "export.secret_access_key": Text, None, secret: true =>
@@ -200,17 +200,17 @@ settings! {
     "export.delay_minutes": Number(0, 1_440), Some("60") =>
         "Minutes after the end of a UTC day when it is exported. Records that are booked later are added by exporting the day again.";
     "backup.interval_hours": Number(0, 8_760), Some("0"), at_run_time: true =>
-        "Hours between two backups that the gateway makes by itself, of an SQLite database; 0: none. PostgreSQL is backed up with its own tools.";
+        "Hours between two scheduled backups of an SQLite database; 0: none. PostgreSQL is backed up with its own tools.";
     "backup.keep": Number(1, 1_000), Some("7"), at_run_time: true =>
-        "Backups of the schedule that are kept; older ones are removed once a new one is made. Those made on request stay.";
+        "Scheduled backups to keep; older ones are removed once a new one is made. Backups made on request stay.";
     "backup.folder": Text, None =>
-        "Folder of the backups that a running gateway makes, which it shares with no other one, such as \"/mnt/backups/tollgate\"; absent: backups in the data folder.";
+        "Folder for the backups of a running gateway, not shared with another one, such as \"/mnt/backups/tollgate\"; absent: `backups` in the data folder.";
     "contents.store": Flag, Some("false"), at_run_time: true =>
         "Whether bodies and answers are stored, of the groups and keys with `log_contents`.";
     "contents.retention_days": Number(1, 3_650), Some("7"), at_run_time: true =>
         "Days to keep stored contents.";
     "contents.max_bytes": Number(1_024, 16 << 20), Some("262144"), at_run_time: true =>
-        "Most bytes that are stored of a body and of an answer; base64 counts with its first 1,024 characters.";
+        "Bytes of a body, and of an answer, that are stored at most; base64 counts with its first 1,024 characters.";
     "contents.total_bytes": Number(1 << 20, 1 << 50), Some("1073741824"), at_run_time: true =>
         "Most bytes of stored contents, compressed; beyond, the oldest of the keys with the most are removed.";
     "contents.redact": Pattern, None, at_run_time: true =>
@@ -248,7 +248,7 @@ settings! {
     "console.announcement": Line(500), None, at_run_time: true =>
         "Text above the pages of callers and visitors, the model square and the sign-in among them; addresses in it are links. Absent: none.";
     "console.announcement_level": OneOf(Appearance::LEVELS), Some("\"info\""), at_run_time: true =>
-        "How the announcement looks.";
+        "Appearance of the announcement.";
     "console.home_text": Line(1_000), None, at_run_time: true =>
         "Text on the home page of members, such as where they find help; addresses in it are links. Absent: none.";
     "console.language": OneOf(&["auto", "en", "zh-CN"]), Some("\"auto\""), at_run_time: true =>
@@ -260,13 +260,13 @@ settings! {
     "console.session_max_hours": Number(1, 8_760), Some("720"), at_run_time: true =>
         "Hours after which a session ends at the latest.";
     "console.remember_me": Flag, Some("true"), at_run_time: true =>
-        "Whether members can choose at the sign-in to be remembered: the browser keeps such a session when it is closed, and it goes on without requests until session_max_hours.";
+        "Whether members can choose at the sign-in to be remembered: the browser keeps such a session when it is closed, and it stays valid without requests until session_max_hours.";
     "console.currency": OneOf(CURRENCIES), Some("\"USD\""), at_run_time: true =>
         "Currency in which pages show amounts, at the rate of `currency_per_usd`. Prices, budgets, balances, exports and APIs are in USD.";
     "console.currency_per_usd": Rate, None, at_run_time: true =>
         "Units of `currency` for one USD, such as \"7.1\"; absent: pages show amounts in USD.";
     "access.registration": OneOf(Registration::MODES), Some("\"invite\""), at_run_time: true =>
-        "How people become members. off: admins make them; invites can be neither made nor accepted. invite: also with the link of an \
+        "How people become members. off: admins create them; invites can be neither created nor accepted. invite: also with the link of an \
          invite. open: visitors can register, too.";
     "access.registration_group": Line(100), None, at_run_time: true =>
         "Group of members who register, for their keys that name none; it is granted to them if it is private. Absent: the group `default`.";
@@ -284,7 +284,7 @@ settings! {
     "oidc.display_name": Text, Some("\"OpenID\"") =>
         "Name of the provider, as members see it.";
     "oidc.scopes": Text, Some("\"openid profile email\"") =>
-        "Scopes that are asked for, separated by blanks.";
+        "Scopes to request, separated by blanks.";
     "oidc.role_claim": Text, None =>
         "Claim that decides the role at each sign-in, such as \"groups\" or \"realm_access.roles\"; absent: roles are kept here.";
     "oidc.admins": Text, None =>
@@ -300,7 +300,7 @@ settings! {
     "oidc.domains": Text, None =>
         "Domains of verified e-mail addresses that are admitted, separated by commas; absent: all.";
     "oidc.create_members": Flag, Some("false") =>
-        "Whether an admitted account without a member becomes one; false: only members that an admin made for its e-mail address.";
+        "Whether an admitted account without a member becomes one; false: only members that an admin created for its e-mail address.";
     "oidc.private_network": Flag, Some("false") =>
         "Allow a provider at a loopback or private address.";
     "metrics.public": Flag, Some("false"), at_run_time: true =>

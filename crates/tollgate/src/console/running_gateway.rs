@@ -25,7 +25,7 @@ use tollgate_gateway::{
 };
 use tollgate_store::{AlertDestination, Store, StoreError};
 
-use crate::{alerting, channel_test, compose, live_settings::LiveSettings};
+use crate::{alerting, channel_test, console_settings, live_settings::LiveSettings};
 
 /// How long the answer to a change waits until the change is in force.
 const MAX_WAIT_FOR_FORCE: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn configured_destination(&self) -> Option<AlertDestination> {
-        // Its secret was read at the start.
+        // Cannot fail: the start has read its secret already.
         alerting::configured_destination(&self.settings.current()).ok().flatten()
     }
 
@@ -117,7 +117,7 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn in_flight(&self) -> u64 {
-        u64::try_from(self.shared.condition.in_flight()).unwrap_or(u64::MAX)
+        u64::try_from(self.shared.serving.in_flight()).unwrap_or(u64::MAX)
     }
 
     fn account_use(&self, account: AccountId) -> CapacityUse {
@@ -135,19 +135,19 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn currency(&self) -> DisplayCurrency {
-        compose::currency(&self.settings.current())
+        console_settings::currency(&self.settings.current())
     }
 
     fn appearance(&self) -> Appearance {
-        compose::appearance(&self.settings.current())
+        console_settings::appearance(&self.settings.current())
     }
 
     fn session_times(&self) -> SessionTimes {
-        compose::session_times(&self.settings.current())
+        console_settings::session_times(&self.settings.current())
     }
 
     fn registration(&self) -> Registration {
-        compose::registration(&self.settings.current())
+        console_settings::registration(&self.settings.current())
     }
 
     fn square_request(&self, from: Option<IpAddr>) -> Result<(), u32> {
@@ -179,7 +179,7 @@ impl GatewayHandle for RunningGateway {
         self.save_tests(passed).await;
         if let Err(fault) = self.store.health_history.save_last_tests(&ended).await {
             self.shared.metrics.store_error("save_last_tests");
-            tracing::warn!(%fault, "how the last tests of accounts ended was not saved");
+            tracing::warn!(%fault, "the results of account tests were not saved");
         }
         tested
     }

@@ -38,7 +38,7 @@ pub(crate) struct OwnAddress {
     /// The console's own path.
     base: String,
     socket: ConsoleSocket,
-    /// Ends serving there. The requests that it passes on are still answered.
+    /// Ends serving on this address. Requests that were passed on are still answered.
     stop: CancellationToken,
 }
 

@@ -16,7 +16,7 @@ use tollgate_store::WorkControl;
 use url::Url;
 
 use super::ExportTarget;
-use crate::{compose, config::Config};
+use crate::{compose, config::Config, gateway_settings};
 
 /// Longest time of one try.
 const TRY_TIMEOUT: Duration = Duration::from_mins(2);
@@ -138,11 +138,11 @@ pub(crate) struct Storage<'a> {
 impl<'a> Storage<'a> {
     /// Connects to the addresses that the settings permit.
     pub(crate) fn new(target: &'a ExportTarget, config: &Config, control: &'a WorkControl) -> Self {
-        let trust = Trust::within(compose::addresses(config));
+        let trust = Trust::within(gateway_settings::addresses(config));
         Self { target, control, trust, tasks: TaskTracker::new(), max_tries: MAX_TRIES }
     }
 
-    /// Without further tries.
+    /// Tries every operation only once.
     pub(crate) fn once(self) -> Self {
         Self { max_tries: 1, ..self }
     }

@@ -89,7 +89,7 @@ impl Leaving {
                     return self.relay(conversation, moved).await;
                 }
                 Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "an upgrade failed, this process goes on"),
+                Err(error) => tracing::warn!(%error, "an upgrade failed, this process keeps serving"),
             }
         }
         let _ = fs::remove_file(&path);
@@ -109,9 +109,9 @@ impl Leaving {
             Some("console.listen has changed; restart the gateway instead".to_owned())
         } else if self.sockets.len() + OTHER_FILES > MAX_FILES {
             Some("it has too many cores".to_owned())
-        } else if self.shared.condition.is_draining() {
+        } else if self.shared.serving.is_draining() {
             Some("it is stopping".to_owned())
-        } else if self.shared.condition.in_memory_only() > 0 {
+        } else if self.shared.serving.in_memory_only() > 0 {
             Some("its journal cannot be written".to_owned())
         } else {
             None
@@ -133,7 +133,7 @@ impl Leaving {
         }
         let began = compose::instant();
         tracing::info!(version = ?asked, "handing over to a new process");
-        let hand_over = &self.shared.condition.hand_over;
+        let hand_over = &self.shared.serving.hand_over;
         if timeout(PAUSE_LIMIT, hand_over.pause()).await != Ok(true) {
             hand_over.resume();
             let why = "the database does not accept the usage records at the moment".to_owned();
@@ -147,7 +147,7 @@ impl Leaving {
                 let paused_ms = u64::try_from((compose::instant() - began).as_millis()).unwrap_or(u64::MAX);
                 tracing::info!(
                     paused_ms,
-                    running = self.shared.condition.in_flight(),
+                    running = self.shared.serving.in_flight(),
                     "handed over; running responses continue here"
                 );
                 Ok(Some(passed))
@@ -170,7 +170,7 @@ impl Leaving {
         asking: &UnixListener,
         before: &[Conversation],
     ) -> io::Result<(Conversation, mpsc::Receiver<MovedConnection>)> {
-        let hand_over = &self.shared.condition.hand_over;
+        let hand_over = &self.shared.serving.hand_over;
         // Records that were booked when the pause began are in the database, which the new process reads.
         let mut late = hand_over.take_settled();
         late.retain(|record| self.journal.is_unbooked(record.id));
@@ -209,7 +209,7 @@ impl Leaving {
     async fn relay(self, conversation: Conversation, mut moved: mpsc::Receiver<MovedConnection>) {
         let (queue, messages) = mpsc::channel(QUEUE_CAPACITY);
         let sending = spawn_blocking(move || send_all(conversation, messages));
-        let hand_over = &self.shared.condition.hand_over;
+        let hand_over = &self.shared.serving.hand_over;
         loop {
             let connection = tokio::select! {
                 biased;
@@ -235,7 +235,7 @@ impl Leaving {
 
     async fn send_settled(&self, queue: &mpsc::Sender<Outgoing>) -> bool {
         let mut sent = true;
-        for record in self.shared.condition.hand_over.take_settled() {
+        for record in self.shared.serving.hand_over.take_settled() {
             sent &= queue.send(Outgoing::Settled(Box::new(record))).await.is_ok();
         }
         sent

@@ -22,12 +22,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tollgate_core::UsageRecord;
 use tollgate_store::CounterHandOver;
 
-/// The kernel passes at most so many files with one message.
+/// Most files that the kernel passes with one message.
 pub(super) const MAX_FILES: usize = 253;
 /// Larger messages are refused.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// From the new process.
+/// A message of the new process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Ask {
@@ -37,13 +37,13 @@ pub(super) enum Request {
         listen: SocketAddr,
         console: Option<SocketAddr>,
     },
-    /// It is ready to serve.
+    /// The new process is ready to serve.
     Ready,
-    /// It ends without having served.
+    /// The new process ends without having served.
     Failed { why: String },
 }
 
-/// From the running process.
+/// A message of the running process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     Refused {
@@ -67,7 +67,7 @@ pub(super) enum Reply {
     },
 }
 
-/// One end of the conversation. Blocks.
+/// One end of the connection between the two processes. Its calls block.
 #[derive(Debug)]
 pub(super) struct Conversation(UnixStream);
 

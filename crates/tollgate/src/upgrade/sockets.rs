@@ -19,7 +19,7 @@ use crate::failure::Failure;
 /// The sockets of a gateway.
 pub(crate) struct Sockets {
     pub(crate) listening: Listening,
-    /// That of the console, if it was taken over.
+    /// The console's listening socket, if it was taken over.
     pub(crate) console: Option<TcpListener>,
     pub(crate) predecessors: Arc<Predecessors>,
     /// Socket on which new processes request a hand-over.

@@ -21,7 +21,7 @@ use super::{
     predecessors::Predecessors,
     socket_path,
 };
-use crate::{compose, config::Config, failure::Failure};
+use crate::{config::Config, failure::Failure, gateway_settings};
 
 /// Longest wait for an answer; the running process books its records before it hands over.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -117,7 +117,7 @@ impl TakeOver {
 
     /// Tells the running process to resume serving, with the reason.
     pub(crate) fn give_up(&mut self, failure: &Failure) {
-        // It also resumes if this message does not arrive.
+        // If this cannot be sent, the running process resumes because the connection ends.
         let _ = self.conversation.send(&Request::Failed { why: failure.to_string() }, &[]);
     }
 
@@ -129,7 +129,7 @@ impl TakeOver {
 
 /// Reads the files that the settings name, as far as that is possible beside a running gateway.
 fn check_files(config: &Config) -> Result<(), Failure> {
-    for files in compose::tls_files(config) {
+    for files in gateway_settings::tls_files(config) {
         tls_acceptor(&files).map_err(|error| Failure::invalid(error.to_string()))?;
     }
     if let Some(file) = &config.catalog_file {
@@ -139,5 +139,5 @@ fn check_files(config: &Config) -> Result<(), Failure> {
 }
 
 fn lost(error: &io::Error) -> Failure {
-    Failure::Machine(format!("the running gateway did not hand over ({error}); it goes on, see its log"))
+    Failure::Machine(format!("the running gateway did not hand over ({error}); it keeps serving, see its log"))
 }

@@ -71,7 +71,7 @@ fn settings_of(config: &Config, restored: &RestoredBackup) -> Config {
 pub(crate) fn check_kept(config: &Config, name: &str, control: &WorkControl) -> Result<BackupCheckOutcome, Failure> {
     let folder = compose::backup_folder(config);
     let Some(path) = folder.find(name) else {
-        return Err(Failure::Machine(format!("there is no backup {name} on the gateway's disk any more")));
+        return Err(Failure::Machine(format!("there is no backup {name} on the gateway's disk")));
     };
     let checked = check(config, &path, folder.scratch(), control);
     let checked = checked.map(|outcome| BackupCheckOutcome { file: name.to_owned(), ..outcome });
@@ -89,6 +89,6 @@ fn note(folder: &BackupFolder, name: &str, fault: Option<String>) {
     let fault = fault.map(|fault| fault.chars().take(MAX_FAULT).collect());
     let note = BackupNote { at: compose::now().0, fault };
     if let Err(fault) = folder.set_note(name, &note) {
-        tracing::warn!(%fault, "the result of the check of a backup was not noted beside it");
+        tracing::warn!(%fault, "the result of a backup's check was not stored");
     }
 }

@@ -240,7 +240,7 @@ fn export(config: &Config, control: &WorkControl) -> (Level, String) {
             let why = failure.map_or_else(|| "the next export adds them".to_owned(), |failure| failure.message);
             (Level::Note, format!("{target} takes objects; records of {} and later are not exported: {why}", day_text(day)))
         }
-        // Another check says why the database cannot be opened.
+        // The check of the database says why it cannot be opened.
         Err(_) => (Level::Note, format!("{target} takes objects; it is not known what is exported")),
     }
 }

@@ -199,7 +199,7 @@ impl ExportRun<'_> {
             written.files += 1;
         }
         if written.files == 0 {
-            return Ok(DayEnd::LeftOut("there are no records of it any more"));
+            return Ok(DayEnd::LeftOut("its records were removed"));
         }
         for file in written.files..day.exported.map_or(0, |before| before.files) {
             self.storage.remove_file(day.day, file).await.map_err(|fault| failed(&fault))?;

@@ -40,7 +40,7 @@ fn taken(address: SocketAddr, setting: &str, data: &Path) -> (bool, String) {
     let is_running = DataFolderLock::is_taken(data);
     match (is_running, version) {
         (true, Some(version)) => (true, format!("{address} is served by tollgate {version}")),
-        // It speaks TLS, or is the console's.
+        // The address speaks TLS, or is that of the console.
         (true, None) => (true, format!("{address} is in use, and a gateway runs with this data folder")),
         (false, Some(version)) => (
             false,

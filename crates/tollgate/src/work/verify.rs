@@ -25,7 +25,7 @@ pub(crate) struct VerifyOutcome {
     pub(crate) attempts: u64,
     /// Records that arrived before this time were removed by retention.
     pub(crate) removed_before: Option<String>,
-    /// The same as a sentence, with the effect of the current setting.
+    /// `removed_before` in a sentence, with the effect of the current setting.
     pub(crate) removed_message: Option<String>,
     /// Whether a gateway is running on this folder.
     pub(crate) served: bool,

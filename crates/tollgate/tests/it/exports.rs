@@ -350,8 +350,8 @@ fn doctor_reports_problems_of_the_export_storage() {
             ("SECRET_ACCESS_KEY", "env:NOT_SET_ANYWHERE"),
             "export.secret_access_key: the environment variable NOT_SET_ANYWHERE is not set",
         ),
-        (("PREFIX", "a/../b"), "export.prefix has no slash at its ends"),
-        (("BUCKET", "a/b"), "export.bucket is the name of a bucket"),
+        (("PREFIX", "a/../b"), "export.prefix must have no slash at its ends"),
+        (("BUCKET", "a/b"), "export.bucket takes the name of a bucket"),
     ] {
         let (code, text) = setup.command(gateway.data(), &[changed], &["doctor"]);
         assert!(code != Some(0) && text.contains(expected), "{changed:?}: {text}");

@@ -57,7 +57,7 @@ fn gateway_makes_backups_by_itself_and_checks_them() {
     let folder = gateway.data().join("backups");
     let out = gateway.run(&["restore", folder.join(name).to_str().unwrap(), "--check"]);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success() && text.contains("it can be restored, and everything in it agrees"), "{out:?}");
+    assert!(out.status.success() && text.contains("it can be restored, and its sums agree"), "{out:?}");
 
     // A changed file is found, and said.
     let mut bytes = std::fs::read(folder.join(name)).unwrap();
@@ -116,7 +116,7 @@ fn doctor_says_what_is_wrong_with_the_backups_and_what_to_do() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("tollgate-scheduled-2026-01-01T00-00-00Z.backup"), "x").unwrap();
     let late = doctor(data.path());
-    assert!(late.starts_with("FAIL") && late.contains("one is wanted every 24 h; start the gateway"), "{late}");
+    assert!(late.starts_with("FAIL") && late.contains("one is due every 24 h; start the gateway"), "{late}");
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ");
     fs::write(folder.join(format!("tollgate-scheduled-{now}.backup")), "x").unwrap();
     let well = doctor(data.path());

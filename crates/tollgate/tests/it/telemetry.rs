@@ -436,7 +436,7 @@ fn peers(pid: u32, own: SocketAddr) -> Vec<u16> {
 #[test]
 fn wrong_settings_are_refused_without_their_secrets() {
     for (name, value, fault) in [
-        ("OTLP_ENDPOINT", "127.0.0.1:4318", "telemetry.otlp_endpoint is an address such as http://127.0.0.1:4318"),
+        ("OTLP_ENDPOINT", "127.0.0.1:4318", "telemetry.otlp_endpoint takes an address such as http://127.0.0.1:4318"),
         ("OTLP_ENDPOINT", "http://me:secret-of-mine@127.0.0.1:4318", "put credentials into telemetry.headers"),
         ("SAMPLE_RATIO", "2", "takes a number from 0 to 1"),
         ("SERVICE_NAME", "mine", "telemetry.service_name is set without telemetry.otlp_endpoint"),

@@ -250,7 +250,7 @@ fn failed_upgrade_does_not_affect_the_running_gateway() {
     drop(socket);
     assert_eq!(kept.chat(gateway.key()), (200, true));
     assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
-    assert!(gateway.log().contains("this process goes on"), "{}", gateway.log());
+    assert!(gateway.log().contains("this process keeps serving"), "{}", gateway.log());
     gateway.upgrade();
     assert_eq!(kept.chat(gateway.key()), (200, true));
     assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
@@ -282,7 +282,7 @@ fn new_process_that_cannot_serve_reports_why_and_the_running_one_continues() {
     wait_for("the reason in the log", Duration::from_secs(5), || gateway.log().contains(line));
     let log = gateway.log();
     let line = log.lines().find(|logged| logged.contains(line)).unwrap();
-    assert!(line.contains("this process goes on") && line.contains("/nowhere/master.key"), "{line}");
+    assert!(line.contains("this process keeps serving") && line.contains("/nowhere/master.key"), "{line}");
     gateway.upgrade();
     serves(&gateway);
     assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tollgate_core::{
-    Catalog, ParameterFate, ParameterOutcome, RequestContents, RequestId, Retranslation, RetranslationFault, UsageRecord,
+    Catalog, ParameterOutcome, RequestContents, RequestId, Retranslation, RetranslationFault, TranslatedParameter, UsageRecord,
     retranslate,
 };
 use tollgate_store::fields::{FieldShape, Kind, Object};
@@ -117,7 +117,7 @@ fn named(fault: RetranslationFault) -> (&'static str, Vec<String>) {
 }
 
 fn parameters(written: &Retranslation) -> Vec<Value> {
-    let parameter = |ParameterFate { name, outcome }: &ParameterFate| {
+    let parameter = |TranslatedParameter { name, outcome }: &TranslatedParameter| {
         let (upstream_name, value) = match outcome {
             ParameterOutcome::Renamed(name) => (Some(name), None),
             ParameterOutcome::Set(value) => (None, Some(value)),

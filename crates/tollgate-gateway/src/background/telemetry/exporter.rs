@@ -32,9 +32,9 @@ const TRY_LIMIT: Duration = Duration::from_secs(10);
 /// Tries of an export, the first one included.
 pub(super) const MAX_TRIES: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(16);
+const MAX_WAIT: Duration = Duration::from_secs(16);
 /// Longest wait that a collector may ask for.
-const LONGEST_STATED_WAIT: Duration = Duration::from_mins(1);
+const MAX_STATED_WAIT: Duration = Duration::from_mins(1);
 /// Bytes of an answer that are read.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
@@ -130,7 +130,7 @@ impl Exporter {
             tracing::debug!(signal = signal.as_str(), class, "the collector did not take telemetry; retrying");
             self.shared.metrics.telemetry_export(signal.as_str(), "retried");
             sleep(pause).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_WAIT);
         }
         Err(ExportLost)
     }
@@ -175,7 +175,7 @@ impl Exporter {
 
 /// Whether to send a message again after a status other than success. OTLP permits it after four statuses.
 fn refused(status: u16, stated_ms: Option<i64>) -> FailedTry {
-    let stated = stated_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)).min(LONGEST_STATED_WAIT));
+    let stated = stated_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)).min(MAX_STATED_WAIT));
     let retry = match status {
         429 | 502 | 503 | 504 => stated.map_or(Retry::Later, Retry::After),
         _ => Retry::Never,

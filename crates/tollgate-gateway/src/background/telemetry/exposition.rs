@@ -13,7 +13,7 @@ pub(super) struct ExposedMetric<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExposedKind {
     Counter,
-    /// Also an info, whose value is 1.
+    /// A gauge, or an info, whose value is always 1.
     Gauge,
     Histogram,
 }

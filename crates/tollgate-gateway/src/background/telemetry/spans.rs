@@ -14,9 +14,9 @@ use crate::{
     state::trace_queue::{TracedAttempt, TracedRequest, span_id},
 };
 
-/// The trace is sampled.
+/// Flag: the trace is sampled.
 const SAMPLED: u32 = 1;
-/// It is known whether the parent is remote.
+/// Flag: [`IS_REMOTE`] says whether the parent is remote.
 const KNOWS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 

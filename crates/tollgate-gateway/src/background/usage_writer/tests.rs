@@ -6,7 +6,7 @@ use tollgate_store::{JournalOptions, JournalWriter};
 
 use super::*;
 use crate::{
-    condition::Readiness,
+    serving_state::Readiness,
     settings::Settings,
     state::usage_recorder::QUEUE_CAPACITY,
     testing::{PausedClock, key, memory_store::MemoryStore, shared_with, usage_record},
@@ -128,7 +128,7 @@ async fn batches_wait_longer_while_many_records_arrive() {
 #[tokio::test(start_paused = true)]
 async fn outage_delays_records_without_loss_or_duplicates() {
     let mut rig = Rig::new();
-    rig.shared.condition.set_without_catalog(false);
+    rig.shared.serving.set_without_catalog(false);
     let _running = rig.start();
     rig.store.set_unreachable(true);
     let mut ids = Vec::new();
@@ -148,15 +148,15 @@ async fn outage_delays_records_without_loss_or_duplicates() {
 #[tokio::test(start_paused = true)]
 async fn readiness_is_degraded_while_the_database_is_unreachable() {
     let mut rig = Rig::new();
-    rig.shared.condition.listening();
+    rig.shared.serving.listening();
     let _running = rig.start();
     rig.store.set_unreachable(true);
     rig.end();
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.shared.condition.readiness(), Readiness::Degraded);
+    assert_eq!(rig.shared.serving.readiness(), Readiness::Degraded);
     rig.store.set_unreachable(false);
     sleep(Duration::from_secs(5)).await;
-    assert_eq!(rig.shared.condition.readiness(), Readiness::Ready);
+    assert_eq!(rig.shared.serving.readiness(), Readiness::Ready);
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,7 +195,7 @@ async fn spilled_records_are_written_while_new_ones_arrive() {
 #[tokio::test(start_paused = true)]
 async fn records_pending_in_the_journals_memory_are_written_and_reported() {
     let mut rig = Rig::with(|options| options.max_bytes = 100_000);
-    rig.shared.condition.listening();
+    rig.shared.serving.listening();
     rig.store.set_unreachable(true);
     let _running = rig.start();
     sleep(Duration::from_secs(1)).await;
@@ -209,7 +209,7 @@ async fn records_pending_in_the_journals_memory_are_written_and_reported() {
     sleep(Duration::from_secs(30)).await;
     assert_eq!(rig.store.ids(), ids);
     assert_eq!((rig.journal.unbooked(), rig.journal.pending_requests()), (0, 0));
-    assert_eq!(rig.shared.condition.readiness(), Readiness::Ready);
+    assert_eq!(rig.shared.serving.readiness(), Readiness::Ready);
 }
 
 #[tokio::test(start_paused = true)]

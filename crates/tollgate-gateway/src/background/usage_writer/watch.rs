@@ -64,8 +64,8 @@ impl JournalWatch {
         self.shared.metrics.journal(self.journal.bytes(), Duration::from_millis(age));
         let (pending, quarantined) = (self.journal.pending_requests(), self.journal.quarantined());
         self.shared.metrics.journal_trouble(pending, quarantined);
-        self.shared.condition.set_in_memory_only(pending);
-        self.shared.condition.set_booking_stuck(self.booking.is_stuck(self.shared.clock.instant()));
+        self.shared.serving.set_in_memory_only(pending);
+        self.shared.serving.set_booking_stuck(self.booking.is_stuck(self.shared.clock.instant()));
         self.update_account_gauges(now);
     }
 

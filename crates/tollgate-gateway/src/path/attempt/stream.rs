@@ -67,14 +67,14 @@ impl Beginning {
         Ok(())
     }
 
-    /// Whether more came without content than is allowed.
+    /// True if more bytes came without content than are allowed.
     fn is_too_long(&mut self, limit: usize) -> bool {
         let reached = StreamProgress::of(&*self.relay);
         if reached != self.reached {
-            // The model works, although the caller gets nothing yet: thoughts that are not shown, a call that is not whole.
+            // The model works although the caller gets nothing yet: hidden thoughts, or an incomplete call.
             (self.reached, self.received) = (reached, 0);
         }
-        // An event under way may be the content; it has a limit of its own.
+        // An incomplete event may be the content. It has a separate limit.
         self.received.saturating_sub(self.relay.held_bytes()) > limit
     }
 }

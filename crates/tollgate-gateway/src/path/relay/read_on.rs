@@ -29,7 +29,7 @@ pub(super) fn for_usage(
     is_complete_answer: bool,
 ) {
     let max_bytes = if is_complete_answer { MAX_ANSWER_BYTES } else { MAX_BYTES };
-    if tokio::runtime::Handle::try_current().is_err() || guard.recorder.shared.condition.is_cutting_off() {
+    if tokio::runtime::Handle::try_current().is_err() || guard.recorder.shared.serving.is_cutting_off() {
         return;
     }
     let tracker = guard.recorder.shared.tracker.clone();

@@ -110,7 +110,7 @@ async fn media_refused_for_lack_of_memory_is_reported_as_overload() {
     let body = showing(std::slice::from_ref(&server.url));
     let mut rig = reaching_loopback(Script::new().replies(GEMINI_REPLY), 1, gemini);
     let ask = async |limit| {
-        let request = rig.core.shared.condition.enter(100, limit);
+        let request = rig.core.shared.serving.enter(100, limit);
         let mut incoming = rig.incoming(&body);
         incoming.body = incoming.body.within(Arc::clone(&request));
         read(serve(&rig.core, incoming).await).await

@@ -132,7 +132,7 @@ async fn answers_cut_off_by_a_shutdown_are_recorded_as_gateway_stopped() {
         futures_util::future::Either::Left(_) => panic!("a silent upstream answered"),
         futures_util::future::Either::Right(((), waiting)) => waiting,
     };
-    rig.core.shared.condition.cut_off();
+    rig.core.shared.serving.cut_off();
     drop((streaming, waiting));
     let records = rig.records();
     assert!(records.iter().all(|record| record.outcome == Outcome::GatewayStopped), "{records:?}");

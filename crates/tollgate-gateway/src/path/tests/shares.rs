@@ -13,7 +13,7 @@ fn large(bytes: usize) -> String {
 
 /// A request whose body and answer count against `limit`. The request ends when the second value is dropped.
 pub(super) fn within(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>) {
-    let request = rig.core.shared.condition.enter(100, limit);
+    let request = rig.core.shared.serving.enter(100, limit);
     let mut incoming = rig.incoming(CHAT);
     incoming.body = incoming.body.within(Arc::clone(&request));
     (incoming, request)
@@ -22,11 +22,11 @@ pub(super) fn within(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>
 #[tokio::test(start_paused = true)]
 async fn complete_answer_counts_against_the_memory_until_it_is_read() {
     let mut rig = Rig::new(Script::new().replies(&large(600_000)).replies(&large(600_000)).replies(REPLY), 1);
-    let condition = Arc::clone(&rig.core.shared.condition);
+    let serving = Arc::clone(&rig.core.shared.serving);
     let (first, first_request) = within(&rig, 1_000_000);
     let answered = serve(&rig.core, first).await;
     assert_eq!(answered.status(), 200);
-    let used = condition.memory.used();
+    let used = serving.memory.used();
     assert!((600_000..610_000).contains(&used), "{used}");
 
     // The second waits until the first caller has its answer.
@@ -40,7 +40,7 @@ async fn complete_answer_counts_against_the_memory_until_it_is_read() {
     let (answer, ()) = tokio::join!(serve(&rig.core, second), reads);
     assert_eq!((answer.status(), rig.clock.instant().saturating_duration_since(began)), (http::StatusCode::OK, SECOND * 5));
     drop((answer, second_request));
-    assert_eq!((condition.memory.used(), condition.in_flight()), (0, 0));
+    assert_eq!((serving.memory.used(), serving.in_flight()), (0, 0));
     assert_eq!(rig.records().len(), 2);
 }
 
@@ -52,7 +52,7 @@ async fn answer_without_memory_is_refused_and_not_blamed_on_the_account() {
         let got = read(serve(&rig.core, incoming).await).await;
         assert_eq!((got.status, got.code().as_str()), (503, "server_overloaded"));
     }
-    assert_eq!(rig.core.shared.condition.memory.used(), 0, "what was read is released");
+    assert_eq!(rig.core.shared.serving.memory.used(), 0, "what was read is released");
     assert_eq!(rig.ask(CHAT).await.status, 200, "the account does not cool");
     assert!(rig.records()[..4].iter().all(|record| record.reason.as_deref() == Some("E63") && record.attempts.len() == 1));
 }
@@ -60,23 +60,23 @@ async fn answer_without_memory_is_refused_and_not_blamed_on_the_account() {
 #[tokio::test(start_paused = true)]
 async fn delayed_refusal_does_not_count_as_a_request_in_progress() {
     let rig = Rig::new(Script::new(), 1);
-    let condition = Arc::clone(&rig.core.shared.condition);
+    let serving = Arc::clone(&rig.core.shared.serving);
     // Each of the first ten refusals of a minute is recorded and sent at once; further ones are delayed.
     for (number, (delayed, in_progress)) in (0..12).map(|number| (number, if number < 10 { (false, 1) } else { (true, 0) })) {
-        let request = condition.enter(100, 1_000_000);
+        let request = serving.enter(100, 1_000_000);
         let mut incoming = rig.incoming(&CHAT.replace("\"m\"", "\"unknown\""));
         incoming.body = incoming.body.within(Arc::clone(&request));
         let began = rig.clock.instant();
         let during = async {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            condition.in_flight()
+            serving.in_flight()
         };
         let (answer, during) = tokio::join!(serve(&rig.core, incoming), during);
         assert_eq!(answer.status(), 404);
         let took = rig.clock.instant().saturating_duration_since(began);
         assert_eq!((took > std::time::Duration::from_millis(5), during), (delayed, in_progress), "{number}");
         drop((answer, request));
-        assert_eq!(condition.in_flight(), 0, "it leaves once");
+        assert_eq!(serving.in_flight(), 0, "it leaves once");
     }
 }
 
@@ -84,7 +84,7 @@ async fn delayed_refusal_does_not_count_as_a_request_in_progress() {
 async fn request_above_the_limit_of_requests_in_progress_is_refused() {
     let mut rig = Rig::new(Script::new().replies(REPLY).replies(REPLY), 1);
     let among = |max: usize| {
-        let request = rig.core.shared.condition.enter(max, 1_000_000);
+        let request = rig.core.shared.serving.enter(max, 1_000_000);
         let mut incoming = rig.incoming(CHAT);
         incoming.body = incoming.body.within(Arc::clone(&request));
         (incoming, request)
@@ -105,22 +105,22 @@ async fn request_above_the_limit_of_requests_in_progress_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn drain_waits_for_requests_queued_at_a_busy_core() {
     let mut rig = Rig::new((0..100).fold(Script::new(), |script, _| script.replies(REPLY)), 1);
-    let condition = Arc::clone(&rig.core.shared.condition);
+    let serving = Arc::clone(&rig.core.shared.serving);
     let mut waiting = Vec::new();
     for _ in 0..100 {
         let (incoming, request) = within(&rig, 1_000_000);
-        let mut serving = Box::pin(async {
+        let mut running = Box::pin(async {
             let answer = serve(&rig.core, incoming).await;
             drop(request);
             answer.status()
         });
-        if futures_util::poll!(&mut serving).is_pending() && condition.requests.used() < condition.in_flight() {
-            waiting.push(serving);
+        if futures_util::poll!(&mut running).is_pending() && serving.requests.used() < serving.in_flight() {
+            waiting.push(running);
         }
     }
-    assert!(!waiting.is_empty() && condition.in_flight() >= waiting.len());
-    condition.drain();
-    let mut quiet = Box::pin(condition.quiet());
+    assert!(!waiting.is_empty() && serving.in_flight() >= waiting.len());
+    serving.drain();
+    let mut quiet = Box::pin(serving.quiet());
     assert!(futures_util::poll!(&mut quiet).is_pending());
     let statuses = futures_util::future::join_all(waiting).await;
     assert!(statuses.iter().all(|status| *status == 200));
@@ -146,7 +146,7 @@ async fn large_answer_is_forwarded_in_pieces_and_takes_little_memory() {
     assert_eq!((got.status, got.aborted), (200, false));
     assert_eq!(got.headers["content-type"], "application/json; charset=utf-8");
     assert!(got.body == answer.replace("up-m", "m"), "{} bytes of {}", got.body.len(), answer.len());
-    assert!(rig.core.shared.condition.memory.used() < 400_000);
+    assert!(rig.core.shared.serving.memory.used() < 400_000);
     drop(request);
     let record = &rig.records()[0];
     assert_eq!((record.status, record.tokens.output, record.attempts.len()), (200, 1, 1));
@@ -186,13 +186,13 @@ async fn usage_of_a_large_answer_is_read_after_the_caller_left() {
     let mut answered = serve(&rig.core, rig.incoming(CHAT)).await;
     assert!(answered.body_mut().frame().await.unwrap().is_ok());
     drop(answered);
-    let condition = Arc::clone(&rig.core.shared.condition);
+    let serving = Arc::clone(&rig.core.shared.serving);
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
     }
     let record = &rig.records()[0];
     assert_eq!((record.outcome, record.tokens.output), (tollgate_core::Outcome::CallerLeft, 1), "{record:?}");
-    assert_eq!(condition.in_flight(), 0);
+    assert_eq!(serving.in_flight(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,11 +205,11 @@ async fn copies_of_a_request_count_against_the_memory_of_bodies() {
             Script::new().replies(NATIVE_REPLY)
         };
         let rig = Rig::with(script, 1, |channel| channel.spec.protocol = protocol);
-        let request = rig.core.shared.condition.enter(100, limit);
+        let request = rig.core.shared.serving.enter(100, limit);
         let mut incoming = rig.incoming(&long);
         incoming.body = incoming.body.within(Arc::clone(&request));
         let status = serve(&rig.core, incoming).await.status().as_u16();
-        (status, rig.core.shared.condition.memory.used(), rig.script.seen().len())
+        (status, rig.core.shared.serving.memory.used(), rig.script.seen().len())
     };
     // The body, and the copy with the upstream's name of the model.
     let (status, used, _) = ask(10_000_000, tollgate_protocol::Protocol::OpenAi).await;
@@ -269,9 +269,9 @@ async fn one_key_or_member_cannot_fill_the_memory_of_a_full_journal() {
     const FREE: usize = 8;
     for takers in TAKERS {
         let rig = Rig::new((0..=FREE).fold(Script::new(), |script, _| script.replies(REPLY)), 1);
-        let condition = &rig.core.shared.condition;
+        let serving = &rig.core.shared.serving;
         let mut free = FREE;
-        condition.set_in_memory_only(HELD_REQUESTS - free);
+        serving.set_in_memory_only(HELD_REQUESTS - free);
         for taker in takers.iter().cycle().take(10 * FREE) {
             let status = rig.ask_as(*taker, CHAT).await.status;
             if status == 503 {
@@ -280,7 +280,7 @@ async fn one_key_or_member_cannot_fill_the_memory_of_a_full_journal() {
             assert_eq!(status, 200);
             free -= 1;
             assert!(free > 0, "nothing is left to others");
-            condition.set_in_memory_only(HELD_REQUESTS - free);
+            serving.set_in_memory_only(HELD_REQUESTS - free);
         }
         assert!(free < FREE);
         assert_eq!(rig.ask_as(OTHER, CHAT).await.status, 200, "the request of another member is recorded");

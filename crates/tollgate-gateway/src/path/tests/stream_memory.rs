@@ -22,11 +22,11 @@ fn asked(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>) {
 
 /// Reads an answer to its end, and returns the most memory that was counted meanwhile.
 async fn read_counting(rig: &Rig, answer: Response<AnswerBody>) -> (Got, usize) {
-    let condition = Arc::clone(&rig.core.shared.condition);
+    let serving = Arc::clone(&rig.core.shared.serving);
     let most = std::cell::Cell::new(0);
     let counts = async {
         loop {
-            most.set(most.get().max(condition.memory.used()));
+            most.set(most.get().max(serving.memory.used()));
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     };
@@ -47,10 +47,10 @@ async fn stream_event_counts_against_the_memory_only_while_it_is_received() {
     let quiet = vec![chunk("more"), Piece::Wait(SECOND * 5)];
     let script = Script::new().streams(stream([before, pause, after, quiet, vec![tail()]]));
     let mut rig = Rig::new(script, 1);
-    let condition = Arc::clone(&rig.core.shared.condition);
+    let serving = Arc::clone(&rig.core.shared.serving);
     let (incoming, request) = asked(&rig, 10_000_000);
     let mut answer = serve(&rig.core, incoming).await;
-    let of_the_request = condition.memory.used();
+    let of_the_request = serving.memory.used();
     let mut received = 0;
     let mut used = Vec::new();
     let read = async {
@@ -63,7 +63,7 @@ async fn stream_event_counts_against_the_memory_only_while_it_is_received() {
     let looks = async {
         for _ in 0..2 {
             tokio::time::sleep(SECOND * 3).await;
-            used.push(condition.memory.used() - of_the_request);
+            used.push(serving.memory.used() - of_the_request);
         }
     };
     tokio::join!(read, looks);
@@ -71,7 +71,7 @@ async fn stream_event_counts_against_the_memory_only_while_it_is_received() {
     assert!((450_000..1_200_000).contains(&used[0]), "while the event is received: {}", used[0]);
     assert_eq!(used[1], 0, "when the caller has it");
     drop((answer, request));
-    assert_eq!((condition.memory.used(), rig.record().outcome), (0, tollgate_core::Outcome::Completed));
+    assert_eq!((serving.memory.used(), rig.record().outcome), (0, tollgate_core::Outcome::Completed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +83,7 @@ async fn ordinary_stream_reserves_no_memory() {
     let mut rig = Rig::new(Script::new().streams(stream([chunks, joined, vec![tail()]])), 1);
     let (incoming, request) = asked(&rig, 2_000);
     let answer = serve(&rig.core, incoming).await;
-    let of_the_request = rig.core.shared.condition.memory.used();
+    let of_the_request = rig.core.shared.serving.memory.used();
     let (got, most) = read_counting(&rig, answer).await;
     assert_eq!((got.status, got.aborted, most), (200, false, of_the_request), "although there is hardly any memory");
     drop(request);
@@ -105,7 +105,7 @@ async fn stream_without_memory_ends_with_an_error_event_and_is_not_blamed_on_the
         assert!(most <= 300_000, "{most}");
         drop(request);
     }
-    assert_eq!((rig.core.shared.condition.memory.used(), rig.script.open()), (0, 0), "the upstream's streams are closed");
+    assert_eq!((rig.core.shared.serving.memory.used(), rig.script.open()), (0, 0), "the upstream's streams are closed");
     assert_eq!(rig.ask(CHAT).await.status, 200, "the account does not cool");
     for record in &rig.records()[..4] {
         assert_eq!((record.reason.as_deref(), record.attempts.len()), (Some("E63"), 1));
@@ -119,7 +119,7 @@ async fn waiting_for_memory_does_not_count_as_upstream_silence() {
     let mut rig = Rig::with(Script::new().streams(pieces()).streams(pieces()), 1, |channel| {
         channel.spec.timeouts.idle_ms = 9_000;
     });
-    let condition = Arc::clone(&rig.core.shared.condition);
+    let serving = Arc::clone(&rig.core.shared.serving);
     // Another request holds most of the memory for a while.
     let (_, holder) = within(&rig, 1_000_000);
     holder.reserve_bytes(700_000).unwrap();
@@ -136,7 +136,7 @@ async fn waiting_for_memory_does_not_count_as_upstream_silence() {
     let took = rig.clock.instant().saturating_duration_since(began);
     assert!((SECOND * 15..SECOND * 16).contains(&took), "{took:?}: seven seconds for memory, eight of the upstream");
     drop(request);
-    assert_eq!((condition.memory.used(), rig.record().outcome), (0, tollgate_core::Outcome::Completed));
+    assert_eq!((serving.memory.used(), rig.record().outcome), (0, tollgate_core::Outcome::Completed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ async fn stream_without_memory_for_its_beginning_is_refused_and_not_blamed_on_th
         let got = read(serve(&rig.core, incoming).await).await;
         assert_eq!((got.status, got.code().as_str()), (503, "server_overloaded"));
     }
-    assert_eq!(rig.core.shared.condition.memory.used(), 0);
+    assert_eq!(rig.core.shared.serving.memory.used(), 0);
     assert_eq!(rig.ask(CHAT).await.status, 200, "the account does not cool");
     assert_eq!(rig.records()[0].reason.as_deref(), Some("E63"));
 }
@@ -162,9 +162,9 @@ async fn caller_leaving_while_its_stream_waits_for_memory_releases_it() {
     let mut answer = serve(&rig.core, incoming).await;
     let left = tokio::time::timeout(SECOND, async { while answer.body_mut().frame().await.is_some() {} }).await;
     assert!(left.is_err(), "it waits");
-    assert!(rig.core.shared.condition.memory.used() > 0);
+    assert!(rig.core.shared.serving.memory.used() > 0);
     drop((answer, request));
-    assert_eq!(rig.core.shared.condition.memory.used(), 0);
+    assert_eq!(rig.core.shared.serving.memory.used(), 0);
     assert_eq!(rig.record().outcome, tollgate_core::Outcome::CallerLeft);
 }
 
@@ -174,20 +174,20 @@ async fn text_repeated_by_a_responses_stream_counts_once_against_the_memory() {
     let text = "x".repeat(10_000);
     let chunks = (0..PIECES).map(|_| chunk(&text)).collect();
     let mut rig = Rig::new(Script::new().streams(stream([chunks, vec![tail()]])), 1);
-    let request = rig.core.shared.condition.enter(100, 5_000_000);
+    let request = rig.core.shared.serving.enter(100, 5_000_000);
     let mut incoming = rig.responses(r#"{"model":"m","stream":true,"input":"hello"}"#);
     incoming.body = incoming.body.within(Arc::clone(&request));
     let mut body = serve(&rig.core, incoming).await.into_body();
     let (mut received, mut most) = (0, 0);
     while let Some(frame) = body.frame().await {
         received += frame.expect("there is memory for one text").into_data().unwrap().len();
-        most = most.max(rig.core.shared.condition.memory.used());
+        most = most.max(rig.core.shared.serving.memory.used());
     }
     let length = PIECES * text.len();
     assert!(received > 5 * length, "in pieces, and four times as a whole: {received}");
     // The first 64 KiB are free.
     assert!((length - 128 * 1024..length + length / 4).contains(&most), "{most} bytes for {length}");
     drop((body, request));
-    assert_eq!(rig.core.shared.condition.memory.used(), 0);
+    assert_eq!(rig.core.shared.serving.memory.used(), 0);
     rig.record();
 }

@@ -69,7 +69,7 @@ impl Ending {
 pub(crate) enum JournalFailurePolicy {
     /// The request is refused: a limit on money applies, and usage that is not recorded cannot be counted.
     Refuse,
-    /// It is served, counted and logged.
+    /// The request is served, counted and logged.
     Continue,
 }
 
@@ -395,7 +395,7 @@ impl UsageGuard {
         }
         let (status, outcome, reason) = if std::thread::panicking() {
             (500, Outcome::Refused, "E62")
-        } else if self.recorder.shared.condition.is_cutting_off() {
+        } else if self.recorder.shared.serving.is_cutting_off() {
             // As after a kill, it is unknown how much the caller received.
             (if self.answered { 200 } else { 0 }, Outcome::GatewayStopped, "gateway_stopped")
         } else {

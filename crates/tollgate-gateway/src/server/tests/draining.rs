@@ -5,7 +5,7 @@ use super::*;
 async fn draining(gate: &Gate) {
     gate.shutdown.cancel();
     let begun = async {
-        while !gate.shared.condition.is_draining() {
+        while !gate.shared.serving.is_draining() {
             tokio::task::yield_now().await;
         }
     };
@@ -28,7 +28,7 @@ async fn requests_in_progress_complete_and_new_ones_are_refused() {
     let health = gate.say("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     assert_eq!(statuses(&health), [200]);
 
-    assert_eq!(gate.shared.condition.in_flight(), 1, "the stream goes on");
+    assert_eq!(gate.shared.serving.in_flight(), 1, "the stream goes on");
     drop(streaming);
     assert_eq!(timeout(TIMEOUT, gate.run).await.unwrap().unwrap().unwrap(), Drained::Complete);
     assert!(TcpStream::connect(gate.address).await.is_err(), "the port is closed");
@@ -56,7 +56,7 @@ async fn drain_ends_at_its_deadline() {
     streaming.until("piece").await;
     let shared = Arc::clone(&gate.shared);
     assert_eq!(gate.close().await, Drained::CutOff(1));
-    assert_eq!(shared.condition.in_flight(), 0, "requests that were cut off are dropped");
+    assert_eq!(shared.serving.in_flight(), 0, "requests that were cut off are dropped");
     assert!(!streaming.rest().await.ends_with("0\r\n\r\n"), "a truncated answer does not look complete");
 }
 

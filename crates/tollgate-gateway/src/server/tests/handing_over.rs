@@ -8,7 +8,7 @@ use crate::hand_over::MovedConnection;
 
 /// Hands over to another process, which gets the connections from the channel.
 async fn hand_over(gate: &Gate) -> mpsc::Receiver<MovedConnection> {
-    let hand_over = &gate.shared.condition.hand_over;
+    let hand_over = &gate.shared.serving.hand_over;
     let (is_booked, ()) = tokio::join!(hand_over.pause(), async { hand_over.booked(true) });
     assert!(is_booked);
     let (moves, moved) = mpsc::channel(8);
@@ -20,7 +20,7 @@ async fn hand_over(gate: &Gate) -> mpsc::Receiver<MovedConnection> {
 async fn ended(gate: Gate) {
     let drained = timeout(TIMEOUT, gate.run).await.expect("the process ends").unwrap().unwrap();
     assert_eq!(drained, Drained::Complete);
-    gate.shared.condition.hand_over.end_moves();
+    gate.shared.serving.hand_over.end_moves();
 }
 
 #[tokio::test]

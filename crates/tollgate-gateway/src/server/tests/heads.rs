@@ -204,7 +204,7 @@ async fn only_an_authenticated_caller_gets_100_continue() {
 }
 
 #[tokio::test]
-async fn well_known_pages_are_served() {
+async fn status_endpoints_are_served() {
     let gate = Gate::open(Settings::default());
     for (target, found) in [
         ("/healthz", r#"{"status":"ok"}"#),
@@ -217,9 +217,9 @@ async fn well_known_pages_are_served() {
     }
     let rebound = gate.say("GET /metrics HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n").await;
     assert!(!rebound.contains("tollgate_connections"), "{rebound}");
-    gate.shared.condition.set_degraded(true);
+    gate.shared.serving.set_degraded(true);
     assert!(gate.say("GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.contains("200 OK"));
-    gate.shared.condition.set_without_catalog(true);
+    gate.shared.serving.set_without_catalog(true);
     assert!(gate.say("GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.contains(r#"{"status":"starting"}"#));
     gate.close().await;
 }

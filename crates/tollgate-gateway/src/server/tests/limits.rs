@@ -113,7 +113,7 @@ async fn disconnect_ends_the_request() {
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: hang\r\n", "")).await;
     let entered = async {
-        while gate.shared.condition.in_flight() == 0 {
+        while gate.shared.serving.in_flight() == 0 {
             tokio::task::yield_now().await;
         }
     };

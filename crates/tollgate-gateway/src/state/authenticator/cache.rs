@@ -106,7 +106,7 @@ impl KeyCache {
         });
     }
 
-    /// Makes every key be looked up here again, also the last one of each connection.
+    /// Begins a new generation, after which no earlier look-up is used, that of a connection's recent key included.
     pub(super) fn begin_generation(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
@@ -120,7 +120,7 @@ impl KeyCache {
 
 #[cfg(test)]
 impl KeyCache {
-    /// Removes all entries without a change, as if others had taken their space.
+    /// Evicts all entries without a new generation, as if for lack of space.
     pub(super) fn forget_entries(&self) {
         self.keys.invalidate_all();
     }

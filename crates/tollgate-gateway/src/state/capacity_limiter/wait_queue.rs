@@ -69,7 +69,7 @@ impl CapacityLimiters {
         positions: &mut QueuePositions,
     ) -> Option<Permit> {
         let [channel, account] = rows;
-        // While the account is full, the channel's capacity would be taken in vain.
+        // While the account is full, a permit of its channel alone would be useless.
         let is_full = self.load([account], tokens) != CapacityLoad::Free;
         let rows = [if is_full { channel.without_limits() } else { channel }, account];
         let mut permit = Permit::default();

@@ -62,7 +62,7 @@ impl HealthEntry {
         if self.evidence.is_of_some() { HealthState::Usable } else { health.state }
     }
 
-    /// The health to show. If only some callers are affected, it is theirs.
+    /// The health to show: that of all callers, or of the affected ones if only some are.
     pub(super) fn shown_health(&self) -> AccountHealth {
         let health = self.health();
         match self.suspicion.state() {

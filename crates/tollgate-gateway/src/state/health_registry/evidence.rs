@@ -15,7 +15,7 @@ use crate::state::shares::Bound;
 /// The callers whose requests saw an account fail since it last answered.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
-    /// `None`: no caller's.
+    /// `None`: no caller's request did.
     seen_by: Mutex<Option<Concerned>>,
     /// The digest of the only key or member that the state concerns; 0: it concerns everyone. Read by routing without a lock.
     only: AtomicU64,

@@ -59,9 +59,9 @@ bounds! {
 /// The shares of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Of one key, and of one member with all its keys.
+    /// The shares of one key, and of one member with all its keys.
     Callers { key: Part, member: Part },
-    /// Of one address, because the caller is not known yet.
+    /// The share of one address, because the caller is not known yet.
     Address(Part),
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Part {
 }
 
 impl Share {
-    /// The same part for a key and for a member.
+    /// Shares with the same part for a key and for a member.
     const fn callers(part: Part) -> Self {
         Self::Callers { key: part, member: part }
     }

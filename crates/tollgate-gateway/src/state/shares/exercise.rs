@@ -121,9 +121,9 @@ fn permits(semaphore: Arc<FairSemaphore>, holders: Holders) -> Take {
 
 /// Requests in progress with bodies of `bytes`.
 fn requests(max: usize, max_bytes: usize, bytes: usize) -> Take {
-    let (condition, mut held) = (Arc::new(Condition::default()), Vec::new());
+    let (serving, mut held) = (Arc::new(ServingState::default()), Vec::new());
     Box::new(move |taker| {
-        let request = condition.enter(max, max_bytes);
+        let request = serving.enter(max, max_bytes);
         let fits = request.claim(&taker.share).is_ok() && request.reserve_bytes(bytes).is_ok();
         if fits {
             held.push(request);
@@ -207,13 +207,13 @@ fn refused_fields() -> Take {
 
 /// Requests that are recorded in memory while the journal is full.
 fn journal() -> Take {
-    let condition = Condition::default();
-    condition.set_in_memory_only(1);
+    let serving = ServingState::default();
+    serving.set_in_memory_only(1);
     Box::new(move |taker| {
-        let held = condition.in_memory_only();
-        let may = held <= recent::HELD_REQUESTS && taker.share.may_record(&condition);
+        let held = serving.in_memory_only();
+        let may = held <= recent::HELD_REQUESTS && taker.share.may_record(&serving);
         if may {
-            condition.set_in_memory_only(held + 1);
+            serving.set_in_memory_only(held + 1);
         }
         may
     })

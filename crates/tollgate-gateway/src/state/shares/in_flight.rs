@@ -11,7 +11,7 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use super::{Capacity, KeyShare, ShareExceeded, uncharge};
-use crate::condition::Condition;
+use crate::serving_state::ServingState;
 
 /// Bytes of each request that are not counted, as a part of all memory: 16 KiB of the default 1 GiB. Small requests do not touch
 /// the counters then.
@@ -31,7 +31,7 @@ const MAX_LINGERING: usize = 8;
 /// A request of a caller, from its head to the last byte of its answer. It is in progress once it was claimed.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
-    condition: Arc<Condition>,
+    serving: Arc<ServingState>,
     /// The number of requests that may be in progress.
     max: usize,
     /// The bytes that bodies and answers of all requests may take.
@@ -63,17 +63,17 @@ struct HeldBytes {
     counted: usize,
 }
 
-impl Condition {
+impl ServingState {
     /// A request whose key is not known yet. At most `max` may be in progress, and the bodies and answers of all of them together
     /// take at most `max_bytes`.
     pub(crate) fn enter(self: &Arc<Self>, max: usize, max_bytes: usize) -> Arc<InFlightRequest> {
         self.entered.fetch_add(1, Ordering::AcqRel);
-        let (condition, has_left, share, memory) = (Arc::clone(self), AtomicBool::new(false), OnceLock::new(), Mutex::default());
-        Arc::new(InFlightRequest { condition, max, max_bytes, has_left, share, memory })
+        let (serving, has_left, share, memory) = (Arc::clone(self), AtomicBool::new(false), OnceLock::new(), Mutex::default());
+        Arc::new(InFlightRequest { serving, max, max_bytes, has_left, share, memory })
     }
 }
 
-impl Condition {
+impl ServingState {
     /// Delays the refusal of a caller that is refused repeatedly, so that it does not keep the cores busy. At most [`MAX_DELAYED`]
     /// refusals wait; others are sent at once. `body` is the announced length of the request's body, `None` for one of unknown
     /// length.
@@ -105,7 +105,7 @@ impl Drop for Delayed<'_> {
 
 /// A refused connection that is still read.
 #[derive(Debug)]
-pub(crate) struct Lingering(Arc<Condition>);
+pub(crate) struct Lingering(Arc<ServingState>);
 
 impl Drop for Lingering {
     fn drop(&mut self) {
@@ -122,7 +122,7 @@ impl InFlightRequest {
         if self.share().is_some() {
             return Ok(());
         }
-        let requests = &self.condition.requests;
+        let requests = &self.serving.requests;
         requests.take(1, self.max).ok_or(NotAdmitted::Full)?;
         let charged = requests.charge(share, |held| &held.requests, 1, 1, self.max);
         charged.inspect_err(|_| requests.put_back(1)).map_err(NotAdmitted::AboveShare)?;
@@ -138,10 +138,10 @@ impl InFlightRequest {
         }
         if let Some(share) = self.share() {
             uncharge(&share.holdings(), |held| &held.requests, 1);
-            self.condition.requests.release(1);
+            self.serving.requests.release(1);
         }
-        if self.condition.entered.fetch_sub(1, Ordering::AcqRel) == 1 && self.condition.is_ending() {
-            self.condition.notify_quiet();
+        if self.serving.entered.fetch_sub(1, Ordering::AcqRel) == 1 && self.serving.is_ending() {
+            self.serving.notify_quiet();
         }
     }
 
@@ -168,7 +168,7 @@ impl InFlightRequest {
     }
 
     fn count_bytes(&self, more: usize, own: usize) -> bool {
-        let (pool, total) = (&self.condition.memory, self.max_bytes);
+        let (pool, total) = (&self.serving.memory, self.max_bytes);
         if pool.take(more, total).is_none() {
             return false;
         }
@@ -188,7 +188,7 @@ impl InFlightRequest {
         if bytes > self.max_bytes {
             return Err(MemoryExhausted);
         }
-        let pool = &self.condition.memory;
+        let pool = &self.serving.memory;
         pool.waiting.fetch_add(1, Ordering::AcqRel);
         let _leaves = Waiting(&pool.waiting);
         let wait = async {
@@ -223,7 +223,7 @@ impl InFlightRequest {
         if let Some(share) = self.share() {
             uncharge(&share.holdings(), |held| &held.bytes, bytes);
         }
-        self.condition.memory.release(bytes);
+        self.serving.memory.release(bytes);
     }
 }
 

@@ -6,7 +6,7 @@ use tollgate_core::{Key, KeyId, Member, MemberId, Timestamp};
 
 use super::*;
 use crate::{
-    condition::Condition,
+    serving_state::ServingState,
     state::authenticator::{LOOKUPS, WAITING_LOOKUPS},
     testing,
     upstream::media::{MAX_AT_ONCE, MAX_WAITING},
@@ -24,24 +24,24 @@ fn share(registry: &ShareRegistry, number: u8, member: u8) -> Arc<KeyShare> {
 }
 
 /// Requests of a key until it is refused.
-fn requests(condition: &Arc<Condition>, share: &Arc<KeyShare>, total: usize) -> Vec<Arc<InFlightRequest>> {
-    std::iter::from_fn(|| Some(condition.enter(total, 0)).filter(|request| request.claim(share).is_ok())).collect()
+fn requests(serving: &Arc<ServingState>, share: &Arc<KeyShare>, total: usize) -> Vec<Arc<InFlightRequest>> {
+    std::iter::from_fn(|| Some(serving.enter(total, 0)).filter(|request| request.claim(share).is_ok())).collect()
 }
 
 #[test]
 fn one_key_cannot_hold_all_requests_in_progress() {
-    let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
-    let hostile = requests(&condition, &share(&registry, 1, 1), 1_000);
+    let (serving, registry) = (Arc::new(ServingState::default()), ShareRegistry::default());
+    let hostile = requests(&serving, &share(&registry, 1, 1), 1_000);
     assert_eq!(hostile.len(), 750, "three times what is free");
-    assert_eq!(requests(&condition, &share(&registry, 2, 1), 1_000).len(), 0, "the member has its share with all its keys");
-    let other = requests(&condition, &share(&registry, 3, 2), 1_000);
+    assert_eq!(requests(&serving, &share(&registry, 2, 1), 1_000).len(), 0, "the member has its share with all its keys");
+    let other = requests(&serving, &share(&registry, 3, 2), 1_000);
     assert_eq!(other.len(), 187, "three times of what is free now");
     drop(hostile);
-    let more = requests(&condition, &share(&registry, 3, 2), 1_000);
+    let more = requests(&serving, &share(&registry, 3, 2), 1_000);
     assert_eq!(other.len() + more.len(), 750);
     drop((other, more));
-    assert_eq!((condition.in_flight(), condition.requests.used()), (0, 0));
-    assert_eq!(requests(&condition, &share(&registry, 1, 1), 1_000).len(), 750);
+    assert_eq!((serving.in_flight(), serving.requests.used()), (0, 0));
+    assert_eq!(requests(&serving, &share(&registry, 1, 1), 1_000).len(), 750);
 }
 
 #[test]
@@ -63,10 +63,10 @@ fn reloaded_key_keeps_its_share() {
 fn one_key_cannot_hold_all_body_memory() {
     const TOTAL: usize = 1 << 30;
     const BODY: usize = 32 << 20;
-    let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
+    let (serving, registry) = (Arc::new(ServingState::default()), ShareRegistry::default());
     let bodies = |share: &Arc<KeyShare>| {
         std::iter::from_fn(|| {
-            let request = condition.enter(1_000, TOTAL);
+            let request = serving.enter(1_000, TOTAL);
             request.claim(share).unwrap();
             request.reserve_bytes(BODY).is_ok().then_some(request)
         })
@@ -78,25 +78,25 @@ fn one_key_cannot_hold_all_body_memory() {
     assert_eq!(other.len(), 6, "three quarters of the quarter that is left");
     drop(hostile);
     drop(other);
-    assert_eq!((condition.memory.used(), condition.in_flight()), (0, 0));
+    assert_eq!((serving.memory.used(), serving.in_flight()), (0, 0));
 }
 
 #[test]
 fn only_body_of_a_key_may_exceed_its_share() {
-    let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
-    let request = condition.enter(10, 1_000_000);
+    let (serving, registry) = (Arc::new(ServingState::default()), ShareRegistry::default());
+    let request = serving.enter(10, 1_000_000);
     request.claim(&share(&registry, 1, 1)).unwrap();
     assert!(request.reserve_bytes(1_000_000).is_ok());
     assert!(request.reserve_bytes(100_000).is_err(), "but not than all memory");
-    let small = condition.enter(10, 1_000_000);
+    let small = serving.enter(10, 1_000_000);
     small.claim(&share(&registry, 1, 1)).unwrap();
     assert!(small.reserve_bytes(10).is_ok(), "the first bytes are not counted");
 }
 
 #[tokio::test(start_paused = true)]
 async fn answer_waits_for_memory_and_releases_it_when_its_attempt_fails() {
-    let condition = Arc::new(Condition::default());
-    let charge = || MemoryCharge::new(condition.enter(10, 1_000_000));
+    let serving = Arc::new(ServingState::default());
+    let charge = || MemoryCharge::new(serving.enter(10, 1_000_000));
     let mut first = charge();
     assert!(first.grow_to(900_000, Duration::ZERO).await.is_ok());
     let mut second = charge();
@@ -108,7 +108,7 @@ async fn answer_waits_for_memory_and_releases_it_when_its_attempt_fails() {
     };
     assert!(tokio::join!(waits, releases).0.is_ok());
     second.keep();
-    assert_eq!(condition.memory.used(), 0, "the request ended");
+    assert_eq!(serving.memory.used(), 0, "the request ended");
 }
 
 #[test]

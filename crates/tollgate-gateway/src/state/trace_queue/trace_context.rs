@@ -9,7 +9,7 @@ use crate::header_fields::HeaderFields;
 
 const HEADER: &str = "traceparent";
 /// Longest header that is read; version 00 has 55 characters.
-const LONGEST: usize = 256;
+const MAX_HEADER: usize = 256;
 
 pub(crate) type TraceId = [u8; 16];
 pub(crate) type SpanId = [u8; 8];
@@ -33,7 +33,7 @@ impl ParentSpan {
 
     /// Parses `VERSION-TRACE-SPAN-FLAGS`. Later versions than 00 may have more fields behind these.
     fn parse(text: &[u8]) -> Option<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_HEADER {
             return None;
         }
         let (fields, rest) = text.split_at_checked(55)?;
@@ -120,7 +120,7 @@ mod tests {
             format!("00-{zero_trace}-{SPAN}-01"),
             format!("00-{TRACE}-{zero_span}-01"),
             format!("00_{TRACE}_{SPAN}_01"),
-            format!("01-{TRACE}-{SPAN}-01-{}", "x".repeat(LONGEST)),
+            format!("01-{TRACE}-{SPAN}-01-{}", "x".repeat(MAX_HEADER)),
         ] {
             assert_eq!(parsed(&text), None, "{text}");
         }

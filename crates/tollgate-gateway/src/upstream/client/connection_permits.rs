@@ -25,7 +25,7 @@ pub(crate) const MAX_WAITING: usize = 4_096;
 /// Streams of a connection that are assumed before an upstream states its limit.
 pub(crate) const USUAL_STREAMS: usize = 100;
 /// Upper bound for a stated limit: a connection never needs more streams.
-const MOST_STREAMS: usize = 1 << 20;
+const MAX_STREAMS: usize = 1 << 20;
 
 pub(crate) struct ConnectionPermits {
     dials: Arc<FairSemaphore>,
@@ -80,7 +80,7 @@ impl ConnectionPermits {
 
     /// Sets how many streams each connection allows.
     pub(crate) fn set_streams(&self, each: usize) {
-        let each = each.clamp(1, MOST_STREAMS);
+        let each = each.clamp(1, MAX_STREAMS);
         if self.streams_each.load(Ordering::Relaxed) != each {
             self.streams_each.store(each, Ordering::Relaxed);
             self.streams.resize(MAX_HTTP2 * each);

@@ -42,9 +42,9 @@ use crate::{
 
 /// Space for the first read of a response. Larger ones have more while they fill it.
 const FIRST_READ: usize = 4 * 1024;
-const LARGEST_READ: usize = 128 * 1024;
+const MAX_READ: usize = 128 * 1024;
 /// Space below which a buffer is replaced before a read.
-const SMALLEST_READ: usize = 1024;
+const MIN_READ: usize = 1024;
 
 /// A stream over a TCP connection.
 pub(crate) trait OverTcp: AsyncRead + AsyncWrite + Send + Unpin + 'static {
@@ -232,13 +232,13 @@ impl Http1Connection {
 
     /// Receives more bytes, none at the end of the connection.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.received.capacity() - self.received.len() < SMALLEST_READ {
+        if self.received.capacity() - self.received.len() < MIN_READ {
             self.received.reserve(self.read_size);
         }
         let space = self.received.capacity() - self.received.len();
         let count = ready!(pin!(self.stream.read_buf(&mut self.received)).poll(context))?;
         if count == space {
-            self.read_size = LARGEST_READ.min(2 * self.read_size);
+            self.read_size = MAX_READ.min(2 * self.read_size);
         }
         self.has_received |= count > 0;
         Poll::Ready(Ok(count))

@@ -1,4 +1,4 @@
-//! A connection that is leased to one request, and what became of the request when it got no response head.
+//! A connection that is leased to one request, and the delivery state of a request that got no response head.
 
 use std::{io, sync::Arc, time::Duration};
 

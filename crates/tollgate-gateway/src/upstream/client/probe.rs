@@ -154,7 +154,7 @@ async fn send_request(
     let since = |begin| clock.instant().duration_since(begin);
     let limit_field = serves.profile.max_tokens_field.as_deref();
     let (method, body) = probe_request(channel.spec.protocol, &serves.upstream, limit_field);
-    // As requests to this channel are.
+    // Probes get the parameter edits of the channel, as requests do.
     let (body, _) = edit_parameters(channel.spec.protocol, &body, &channel.spec.parameter_edits);
     let codec = codec(channel.spec.protocol);
     let path = codec.upstream_path(method, &serves.upstream, Framing::Sse);
@@ -207,7 +207,7 @@ mod tests {
         },
     };
 
-    const LONGEST: Duration = Duration::from_mins(10);
+    const MAX_TIME: Duration = Duration::from_mins(10);
 
     fn serves() -> ModelMapping {
         ModelMapping {
@@ -225,7 +225,7 @@ mod tests {
         let serves = serves();
         let mut steps = Vec::new();
         let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
-        let result = probe(&channel, &account, &serves, (trust, LONGEST), &clock, &mut |step, _| steps.push(step)).await;
+        let result = probe(&channel, &account, &serves, (trust, MAX_TIME), &clock, &mut |step, _| steps.push(step)).await;
         (steps, result)
     }
 
@@ -237,7 +237,7 @@ mod tests {
         })
         .await;
         for (total_ms, longest, limit) in
-            [(200, LONGEST, 200), (0, Duration::from_millis(150), 150), (9_000, Duration::from_millis(100), 100)]
+            [(200, MAX_TIME, 200), (0, Duration::from_millis(150), 150), (9_000, Duration::from_millis(100), 100)]
         {
             let mut row = testing::channel(&silent.url);
             row.spec.timeouts.total_ms = total_ms;

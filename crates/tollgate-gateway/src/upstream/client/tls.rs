@@ -33,7 +33,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Only the addresses that these lists permit.
+    /// Trust with the usual roots that connects only to addresses permitted by these lists.
     #[must_use]
     pub fn within(lists: AddressLists) -> Self {
         Self { addresses: AddressRules::new(lists), ..Self::default() }

@@ -19,7 +19,7 @@ pub(super) fn content(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, p
         match name.word() {
             "role" => {
                 if let Some(role) = builder.string(scanner, &path.member("role"))? {
-                    speaker = speaker_of(&role.decode());
+                    speaker = role_of(&role.decode());
                 }
             }
             "parts" if scanner.peek() != ValueKind::Null => {
@@ -35,7 +35,7 @@ pub(super) fn content(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, p
     Ok(())
 }
 
-fn speaker_of(role: &str) -> TurnRole {
+fn role_of(role: &str) -> TurnRole {
     match role {
         "user" | "" => TurnRole::User,
         "system" => TurnRole::System,

@@ -4,7 +4,7 @@ use crate::{
     Protocol,
     json_writer::{Json, JsonObject},
     neutral::{
-        Media, Part, PartKind, Request, Role, Turn,
+        Media, Part, PartKind, Role, Turn,
         encode_context::{EncodeContext, UpstreamMedia, fenced},
         signature::{GoogleSignatures, ThoughtMember},
     },
@@ -38,12 +38,6 @@ pub(super) fn add_system_line(messages: &mut Vec<Json>, line: &str) {
 fn system_message(out: &EncodeContext<'_>, content: Json) -> Json {
     let role = out.profile.system_role.as_deref().unwrap_or("system");
     Json::object([("role", Json::text(role)), ("content", content)])
-}
-
-/// Whether any text contains `word`, ignoring case.
-pub(super) fn mention(request: &Request, word: &str) -> bool {
-    let parts = request.system.iter().chain(request.turns.iter().flat_map(|turn| &turn.parts));
-    parts.filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains(word))
 }
 
 /// Encodes the turns. A history that had only dropped thoughts becomes one blank user message, because upstreams refuse an empty list.

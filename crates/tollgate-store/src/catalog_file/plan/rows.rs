@@ -14,9 +14,9 @@ use crate::{AccountRow, Change, ChannelRow, KeyHash, KeySpec, MemberSpec, RowKin
 impl Planner<'_> {
     pub(super) fn channels(&mut self) {
         let (file, current) = (self.file, self.current);
-        let there: HashMap<&str, &ChannelRow> = current.channels.iter().map(|row| (row.spec.name.as_str(), row)).collect();
+        let existing: HashMap<&str, &ChannelRow> = current.channels.iter().map(|row| (row.spec.name.as_str(), row)).collect();
         for channel in &file.channels {
-            self.channel(channel, there.get(channel.row.spec.name.as_str()).copied());
+            self.channel(channel, existing.get(channel.row.spec.name.as_str()).copied());
         }
         let named: HashSet<&str> = file.channels.iter().map(|channel| channel.row.spec.name.as_str()).collect();
         for channel in current.channels.iter().filter(|channel| !named.contains(channel.spec.name.as_str())) {
@@ -31,10 +31,10 @@ impl Planner<'_> {
         }
     }
 
-    fn channel(&mut self, file: &FileChannel, there: Option<&ChannelRow>) {
+    fn channel(&mut self, file: &FileChannel, existing: Option<&ChannelRow>) {
         let name = file.row.spec.name.as_str();
         let mut spec = file.row.spec.clone();
-        match there {
+        match existing {
             None => {
                 self.line(PlanAction::Add, RowKind::Channel, name, "");
                 self.puts.push(Change::PutChannel(Box::new(spec)));
@@ -76,13 +76,18 @@ impl Planner<'_> {
                 }
             }
         }
-        let accounts = there.map_or(&[][..], |old| &old.accounts);
+        let accounts = existing.map_or(&[][..], |old| &old.accounts);
         for account in &file.accounts {
-            self.account(name, account, accounts.iter().find(|old| old.spec.name == account.spec.name), there.map(|old| old.owner));
+            self.account(
+                name,
+                account,
+                accounts.iter().find(|old| old.spec.name == account.spec.name),
+                existing.map(|old| old.owner),
+            );
         }
         let whole = match self.mode {
             ApplyMode::Served => true,
-            ApplyMode::Apply { prune } => prune && there.is_some_and(|old| old.owner == Owner::Database),
+            ApplyMode::Apply { prune } => prune && existing.is_some_and(|old| old.owner == Owner::Database),
         };
         for old in accounts.iter().filter(|_| whole) {
             if !file.accounts.iter().any(|account| account.spec.name == old.spec.name) {
@@ -92,12 +97,12 @@ impl Planner<'_> {
         }
     }
 
-    fn account(&mut self, channel: &str, file: &FileAccount, there: Option<&AccountRow>, owner: Option<Owner>) {
+    fn account(&mut self, channel: &str, file: &FileAccount, existing: Option<&AccountRow>, owner: Option<Owner>) {
         let shown = format!("{channel}/{}", file.spec.name);
         let provider = self.file.channels.iter().find(|it| it.row.spec.name == channel).map(|it| it.row.spec.provider);
         let mut credential = file.credential.given().cloned();
         let owner = owner.unwrap_or_else(|| self.owner());
-        let written = match there {
+        let written = match existing {
             None if !self.may_write(RowKind::Account, &shown, owner, &["new".to_owned()], file.position) => false,
             None => {
                 if matches!(file.credential, FileSecret::Absent) && !provider.is_some_and(Provider::works_without_credential) {
@@ -173,9 +178,9 @@ impl Planner<'_> {
 
     fn key(&mut self, file: &FileKey, spec: KeySpec) {
         let shown = shown(&spec);
-        let there = self.current.keys.iter().find(|key| key.spec.member == spec.member && key.spec.name == spec.name);
+        let existing = self.current.keys.iter().find(|key| key.spec.member == spec.member && key.spec.name == spec.name);
         let mut secret = file.secret.given();
-        let written = match there {
+        let written = match existing {
             None => {
                 if matches!(file.secret, FileSecret::Absent) {
                     let message = format!("key '{shown}' is new and needs its secret; `tollgate key create` makes one without");
@@ -253,8 +258,8 @@ pub(super) fn served_differences(old: &ChannelSpec, new: &ChannelSpec) -> Vec<St
 
 /// A value short enough for a line.
 fn short(value: &str) -> String {
-    const LONGEST: usize = 60;
-    match value.char_indices().nth(LONGEST) {
+    const MAX_CHARS: usize = 60;
+    match value.char_indices().nth(MAX_CHARS) {
         Some((cut, _)) => format!("{}…", &value[..cut]),
         None => value.to_owned(),
     }

@@ -26,7 +26,7 @@ struct OpenReservation {
 }
 
 impl MemoryCounters {
-    /// Call it when no reservations are made any more: a request that ends meanwhile may be counted as running.
+    /// Call it after the last reservation. A request that ends meanwhile may be counted as running.
     pub(super) fn export(&self, now: Instant) -> CounterHandOver {
         let mut handed = CounterHandOver { micros: self.micros(now), ..CounterHandOver::default() };
         for shard in &self.reservations {

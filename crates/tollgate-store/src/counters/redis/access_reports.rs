@@ -73,7 +73,7 @@ pub struct SharedAccessReports {
     /// The time up to which reports were received.
     received_ms: i64,
     known: HashMap<Subject, AccessReport>,
-    /// An id that Redis has, by which a loss of its data is noticed.
+    /// A subject that Redis has a report about. If it is missing there, Redis has lost its data.
     present: Option<Subject>,
     /// Subjects whose known report is to be sent.
     unsent: HashSet<Subject>,

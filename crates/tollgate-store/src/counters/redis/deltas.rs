@@ -47,7 +47,7 @@ impl CounterDelta {
 pub(super) struct BudgetWatch {
     pub(super) budget: Budget,
     pub(super) at: Timestamp,
-    /// Requests and their amounts, in the order they ended. Beyond [`MAX_SPENDERS`] the last entry stands for the rest.
+    /// Requests and their amounts, in the order they ended. Beyond [`MAX_SPENDERS`] the last entry is the sum of the rest.
     spenders: Vec<(Spender, i64)>,
 }
 

@@ -71,7 +71,7 @@ impl RedisWorker {
         self.state.lease_clock().registered_until = Some(sent + LEASE_TTL);
         drop(epoch);
         self.state.joined.notify_waiters();
-        // For changes made since the flush.
+        // Wakes the worker for changes made since the flush.
         self.state.wake.notify_one();
         self.state.ledger_changed.notify_one();
         Ok(nodes)

@@ -13,13 +13,13 @@ use tollgate_core::{LimitRule, Reservation, Subject};
 
 /// Number of requests that the first lease is sized for, and the maximum.
 const FIRST_BATCH: u32 = 16;
-const LARGEST_BATCH: u32 = 1_024;
+const MAX_BATCH: u32 = 1_024;
 /// A lease used up within this time doubles the next batch.
 const SHORT: Duration = Duration::from_secs(1);
 /// A lease is returned after this time without use.
 const IDLE: Duration = Duration::from_secs(2);
-/// A lease is returned when it exceeds `1 / LARGEST_PART` of the money left in all, because other nodes may need it.
-const LARGEST_PART: i64 = 4;
+/// A lease is returned when it exceeds the money left in all divided by this, because other nodes may need it.
+const MAX_LEASE_DIVISOR: i64 = 4;
 
 #[derive(Clone, Debug)]
 pub(super) struct LeasePool {
@@ -168,7 +168,7 @@ impl LeasePool {
         self.is_requesting = true;
         self.last_used = now;
         self.batch = match self.last_granted {
-            Some(granted) if now < granted + SHORT => (self.batch * 2).min(LARGEST_BATCH),
+            Some(granted) if now < granted + SHORT => (self.batch * 2).min(MAX_BATCH),
             Some(granted) if now < granted + 5 * SHORT => self.batch,
             Some(_) | None => FIRST_BATCH,
         };
@@ -228,7 +228,7 @@ impl LeasePool {
     /// (`None` if unknown).
     pub(super) fn sweep(&mut self, now: Instant, left: Option<i64>) -> LeaseReturn {
         let is_idle = now >= self.last_used + IDLE;
-        let is_too_large = left.is_some_and(|left| self.money > left.max(0) / LARGEST_PART);
+        let is_too_large = left.is_some_and(|left| self.money > left.max(0) / MAX_LEASE_DIVISOR);
         if is_idle || is_too_large {
             return self.return_all();
         }

@@ -21,7 +21,7 @@ const MAX_PAGES: usize = 50;
 /// Least time to wait for other nodes after a loss of data: they try to connect twice in it.
 const MIN_GATHERING_MS: u64 = 1_200;
 /// Longest time to wait for them: the registrations of nodes that ended have expired then.
-const LONGEST_GATHERING_MS: u64 = REGISTRATION_TTL_MS;
+const MAX_GATHERING_MS: u64 = REGISTRATION_TTL_MS;
 /// Limit of the requests whose ledger positions are read at once.
 const REQUESTS_AT_ONCE: usize = 1_000;
 const LOCK_TTL_MS: u64 = 60_000;
@@ -76,7 +76,7 @@ impl LedgerSync {
         // The generation contains the ledger position, which other nodes compare with those of their own requests.
         let generation = format!("{}@{}", hex::encode(self.state.options.random.bytes::<12>()), spending.ledger.0);
         let min_ms = if spending.spent.is_empty() { 0 } else { MIN_GATHERING_MS };
-        self.state.scripts.found(connection, &generation, min_ms, LONGEST_GATHERING_MS).await?;
+        self.state.scripts.found(connection, &generation, min_ms, MAX_GATHERING_MS).await?;
         tracing::info!(subjects = spending.spent.len(), "Redis held no data of this gateway; restored spending from the database");
         Ok(())
     }

@@ -33,7 +33,7 @@ pub(super) struct OutageShare {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShareBase {
     meter: Meter,
-    /// Its requests running on this node.
+    /// The subject's requests that were running on this node.
     running: u64,
     /// Requests and tokens that all nodes had counted in the minute before.
     rates: (u64, u64),

@@ -103,7 +103,7 @@ impl OwnRates {
     }
 }
 
-/// Requests and tokens that a reservation of so many tokens counts for `subject`.
+/// Requests and tokens that a reservation of this many tokens counts for `subject`.
 pub(super) fn counted_for(limits: &[Limit], tokens: u64, subject: Subject) -> (u64, u64) {
     let rules = limits.iter().filter(|limit| limit.subject == subject).map(|limit| limit.rule);
     rules.fold((0, 0), |(requests, counted), rule| match rule {

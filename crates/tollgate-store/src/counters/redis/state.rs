@@ -42,7 +42,7 @@ pub(super) struct RedisState {
     pub(super) options: RedisOptions,
     pub(super) scripts: Scripts,
     pub(super) reservations: ReservationTable,
-    /// Of the reservations here and of those in the share of an outage.
+    /// Shared by these reservations and those made in an outage.
     pub(super) reservation_ttl: Arc<ReservationTtl>,
     pub(super) leases: Leases,
     pub(super) lease_clock: Mutex<LeaseClock>,
@@ -258,7 +258,7 @@ impl RedisState {
         self.registration_lost.store(is_renewed, Ordering::Release);
     }
 
-    /// Goes on with the share of this node after a join has failed.
+    /// Continues with this node's share after a failed join.
     pub(super) fn joining_failed(&self) {
         let mut epoch = self.epoch_mut();
         if let ConnectionState::Joining { share } = &epoch.connection {

@@ -59,7 +59,7 @@ async fn merged(rows: JoinHandle<RowBatch>) -> Result<RowBatch, StoreError> {
 }
 
 impl AppendTransaction {
-    /// Adds packed sums. Those of one width are merged while the database reads those of the next and writes those of the one before.
+    /// Adds packed sums, width by width. While one width is merged, the next one is read and the previous one is written.
     pub(super) async fn add_packed(&mut self, additions: Vec<PackedAddition>) -> Result<(), StoreError> {
         let mut merging: Option<(&'static TargetTable, JoinHandle<RowBatch>)> = None;
         for PackedAddition { table, width, places, merge } in additions {

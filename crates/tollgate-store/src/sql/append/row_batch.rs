@@ -198,7 +198,7 @@ impl RowBatch {
         }
     }
 
-    /// The cells of `rows` rows each, from row `first` on, while there are so many.
+    /// The cells from row `first` on in groups of `rows` rows, without an incomplete last group.
     pub(super) fn groups(&self, first: usize, rows: usize) -> impl Iterator<Item = &[CellValue]> {
         self.cells[first * self.width..].chunks_exact(rows * self.width)
     }

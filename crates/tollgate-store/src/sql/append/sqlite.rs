@@ -40,7 +40,7 @@ const STATEMENTS: usize = 64;
 /// Rows that are inserted by one statement.
 const ROWS_AT_ONCE: usize = 8;
 
-/// Batches of at least so many records occur when many more are waiting, such as after an outage.
+/// Batches of this size occur when many more records are waiting, such as after an outage.
 const LARGE_BATCH: usize = 4_096;
 /// Settings for small batches and for large ones. A large batch changes nearly every leaf of the index by key, some 40 MB with ten
 /// thousand keys: with a smaller cache they are read and written several times, and again with every checkpoint. The next small

@@ -1,4 +1,5 @@
-//! Leaves out groups that are not among the largest, before their texts are read: of ten thousand keys these take longer than the sums.
+//! Drops all but the largest groups before their texts are read. With ten thousand keys, reading the texts takes longer than the
+//! sums.
 
 use std::{cmp::Reverse, collections::HashSet};
 
@@ -17,8 +18,8 @@ use crate::{
 type Sums = Vec<(GroupRefs, GroupFigures)>;
 
 impl SqlStore {
-    /// The groups that may be among the largest requested ones: all that are as large as the last of these, and those whose id has
-    /// several names, because the sums of these are added.
+    /// The groups that may be among the requested number of largest ones: those at least as large as the last of them, and those
+    /// whose id has several names, because the sums of these are still to be added.
     pub(super) async fn possibly_largest(&self, by: Grouping, sums: Sums) -> Result<Sums, StoreError> {
         let kind = match (by.first, by.second) {
             (SummaryBy::Key, SummaryBy::Nothing) => NameKind::Key,

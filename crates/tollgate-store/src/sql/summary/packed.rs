@@ -85,7 +85,7 @@ impl SqlStore {
     ) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
         let Some(table) = query.table else { return Ok(Vec::new()) };
         let parts = self.parts_of(SUMMARY, query.filter).await?;
-        let more = || conditions.iter().filter_map(|(column, numbers)| Some((table.place(column)?, numbers.clone())));
+        let more = || conditions.iter().filter_map(|(column, numbers)| Some((table.dimension_index(column)?, numbers.clone())));
         let cells = |range: TimeRange| CellRange {
             table,
             width: range.source.width(),
@@ -120,7 +120,7 @@ impl SummaryQuery<'_> {
         let of = |table: &'static SumTable, is_untagged: bool, is_subtracted: bool| {
             let mut conditions = self.filter.conditions_on_cells(table);
             for (column, number) in self.tag_conditions(table) {
-                conditions.extend(table.place(column).map(|place| (place, vec![number])));
+                conditions.extend(table.dimension_index(column).map(|index| (index, vec![number])));
             }
             let widest = |width: i64| width == range.source.width() && !self.by.has(is_tag);
             CellRange {
@@ -164,6 +164,6 @@ fn cell_group(table: &SumTable, by: SummaryBy, is_untagged: bool) -> CellGroup {
     match width_of(by) {
         Some(width) => CellGroup::Time(width),
         None if by == SummaryBy::Nothing || (is_tag(by) && is_untagged) => CellGroup::Constant(0),
-        None => table.place(super::column_of(by)).map_or(CellGroup::Constant(0), CellGroup::Column),
+        None => table.dimension_index(super::column_of(by)).map_or(CellGroup::Constant(0), CellGroup::Column),
     }
 }

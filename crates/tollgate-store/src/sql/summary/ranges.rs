@@ -107,7 +107,7 @@ pub(super) fn cut_buckets(range: TimeRange, by: Grouping, all_records: bool) -> 
         parts.push(TimeRange { from: Some(begin), to: Some(next), ..range });
         begin = next;
     }
-    // An empty range stays, so that the query has a part.
+    // An empty range is kept, because the query needs at least one part.
     if parts.is_empty() { vec![range] } else { parts }
 }
 
@@ -135,7 +135,7 @@ pub(super) fn split_range(
     let (from, to) = (since.map(|at| at.0), until.map(|at| at.0));
     split.push(from, to, sources, false);
     if split.ranges.is_empty() {
-        // So that the query has a part.
+        // The query needs at least one part.
         split.ranges.push(TimeRange { source: SummarySource::Records, from, to, is_subtracted: false });
     }
     split.ranges

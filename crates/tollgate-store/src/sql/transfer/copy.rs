@@ -82,7 +82,7 @@ impl TransferTable<'_> {
     }
 
     /// The column or row number that orders the rows.
-    const fn place(&self) -> &'static str {
+    const fn ordered_by(&self) -> &'static str {
         match self.order {
             CopyOrder::RowNumber => "rowid",
             CopyOrder::RequestId(column) => column,
@@ -91,12 +91,18 @@ impl TransferTable<'_> {
     }
 
     /// Number of rows after a position, or up to it.
-    pub(super) async fn count(&self, source: &mut SqliteConnection, place: &CopiedUntil, behind: bool) -> Result<u64, sqlx::Error> {
+    pub(super) async fn count(
+        &self,
+        source: &mut SqliteConnection,
+        position: &CopiedUntil,
+        behind: bool,
+    ) -> Result<u64, sqlx::Error> {
         let than = if behind { ">" } else { "<=" };
-        let condition = if *place == CopiedUntil::Nothing { String::new() } else { format!(" WHERE {} {than} $1", self.place()) };
+        let condition =
+            if *position == CopiedUntil::Nothing { String::new() } else { format!(" WHERE {} {than} $1", self.ordered_by()) };
         let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {}{condition}", self.name));
         let query = sqlx::query(sql);
-        let query = match place {
+        let query = match position {
             CopiedUntil::Nothing => query,
             CopiedUntil::Row(row) => query.bind(*row),
             CopiedUntil::Request(id) => query.bind(id.clone()),
@@ -108,10 +114,10 @@ impl TransferTable<'_> {
     /// The query for rows after a position, with the position in the first column. A table without an order, or with several rows
     /// for a position, is read by one query, row by row.
     fn select(&self, after: &CopiedUntil) -> String {
-        let (place, names, name) = (self.place(), self.names(), self.name);
-        let condition = if *after == CopiedUntil::Nothing { String::new() } else { format!(" WHERE {place} > $1") };
-        let order = if self.order == CopyOrder::None { String::new() } else { format!(" ORDER BY {place}") };
-        format!("SELECT {place}, {names} FROM {name}{condition}{order}")
+        let (ordered_by, names, name) = (self.ordered_by(), self.names(), self.name);
+        let condition = if *after == CopiedUntil::Nothing { String::new() } else { format!(" WHERE {ordered_by} > $1") };
+        let order = if self.order == CopyOrder::None { String::new() } else { format!(" ORDER BY {ordered_by}") };
+        format!("SELECT {ordered_by}, {names} FROM {name}{condition}{order}")
     }
 }
 

@@ -88,15 +88,15 @@ async fn second_pass_copies_rows_added_since_the_first() {
     let transferred = pass(&dir, &schema).await.unwrap();
     assert_eq!((rows(&transferred, "usage"), rows(&transferred, "attempts").0), ((2, 42), 4));
 
-    let there = open(options(schema.address.clone(), &dir)).await.unwrap();
-    assert_eq!(everything(&there).await, everything(&store).await);
-    let hash = there.hasher.hash("tk-imported-0123456789");
-    assert_eq!(there.keys.find(&hash).await.unwrap().unwrap().name, "ci");
-    let verified = there.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
+    let target = open(options(schema.address.clone(), &dir)).await.unwrap();
+    assert_eq!(everything(&target).await, everything(&store).await);
+    let hash = target.hasher.hash("tk-imported-0123456789");
+    assert_eq!(target.keys.find(&hash).await.unwrap().unwrap().name, "ci");
+    let verified = target.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
     assert_eq!((verified.records, verified), (42, store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap()));
     // The first start on PostgreSQL appends the records of the journal. Copied ones are skipped.
-    assert_eq!(there.usage.append(&[record(101), record(102)]).await.unwrap(), 1);
-    there.close().await;
+    assert_eq!(target.usage.append(&[record(101), record(102)]).await.unwrap(), 1);
+    target.close().await;
 
     let refused = pass(&dir, &schema).await.unwrap_err();
     assert!(matches!(&refused, StoreError::TransferRefused { detail, .. } if detail.contains("used since")), "{refused}");

@@ -13,10 +13,10 @@ use crate::{
     varint::{self, signed, unsigned},
 };
 
-/// How many numbers there are.
+/// Number of values in the column.
 const COUNT: usize = 18;
 
-/// How many of them are those of the attempt and stand together.
+/// Number of those values that belong to the attempt. They are adjacent.
 const ATTEMPT_COUNT: usize = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

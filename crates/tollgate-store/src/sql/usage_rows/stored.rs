@@ -26,7 +26,7 @@ pub(in crate::sql) fn usage_columns() -> String {
     column_list(USAGE)
 }
 
-/// The same without the texts, but for those of tags, which are counted. They are left out of the record then.
+/// The columns of [`usage_columns`] with NULL for texts that are not counted. Only tags keep theirs.
 pub(in crate::sql) fn usage_numbers() -> String {
     let is_read = |column: &Column| column.kind != ColumnKind::Text || column.name == "tags";
     let column = |column: &Column| if is_read(column) { column.name } else { "NULL" };

@@ -48,16 +48,16 @@ pub(super) async fn verify(
     }
     // Fewer records than the roll-up counts are expected: removal may be in progress, and records that arrive late are kept until
     // the next removal.
-    for ((day, member), there) in left {
+    for ((day, member), stored) in left {
         let sql =
             "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT) FROM key_days WHERE width = 1440 AND minute = $1 AND member = $2";
         let row = sqlx::query(sql).bind(day * (DAY / MINUTE)).bind(*member).fetch_one(&mut **snapshot).await?;
         let due: i64 = row.try_get(0)?;
-        if due < *there {
+        if due < *stored {
             let names = names_on(snapshot, &[*member].into()).await?;
             let member = names.get(member).map_or("", |(id, _)| id);
             let what = format!("day {} of {member}, requests", Timestamp::of_day(*day));
-            report.differs(ConsistencyRule::RemovedDays, what, due, *there);
+            report.differs(ConsistencyRule::RemovedDays, what, due, *stored);
         }
     }
     Ok(())

@@ -82,7 +82,7 @@ struct Difference {
     of: BatchMember,
     member_id: Option<String>,
     due: Sold,
-    there: Sold,
+    stored: Sold,
 }
 
 pub(super) struct SettledCheck {
@@ -118,7 +118,7 @@ impl SettledCheck {
     /// Compares the entries whose records were all added, and adds the further records that arrived before a time.
     pub(super) async fn add(&mut self, reader: &mut SnapshotReader, sales: Sales, until: i64) -> Result<(), StoreError> {
         let differences = self.compare_entries(reader, Some(self.added_until)).await?;
-        self.tell(reader, differences).await?;
+        self.report_differences(reader, differences).await?;
         for (of, sold) in sales.0 {
             self.sales.merge(of, sold);
         }
@@ -130,8 +130,8 @@ impl SettledCheck {
     pub(super) async fn finish(mut self, reader: &mut SnapshotReader) -> Result<VerifyReport, StoreError> {
         let mut differences = self.compare_entries(reader, None).await?;
         let without_entry = std::mem::take(&mut self.sales.0).into_iter();
-        differences.extend(without_entry.map(|(of, due)| Difference { of, member_id: None, due, there: Sold::default() }));
-        self.tell(reader, differences).await?;
+        differences.extend(without_entry.map(|(of, due)| Difference { of, member_id: None, due, stored: Sold::default() }));
+        self.report_differences(reader, differences).await?;
         Ok(self.report)
     }
 
@@ -173,24 +173,28 @@ impl SettledCheck {
 
     fn compare(&mut self, entry: Entry) -> Option<Difference> {
         let of = (entry.batch, entry.member.unwrap_or(0));
-        let (due, there) = (self.sales.0.remove(&of).unwrap_or_default(), entry.sold);
+        let (due, stored) = (self.sales.0.remove(&of).unwrap_or_default(), entry.sold);
         // Records of the entry may have been removed.
-        let may_lack_records = (0..self.pruned_until).contains(&entry.first_at) && due.count <= there.count;
+        let may_lack_records = (0..self.pruned_until).contains(&entry.first_at) && due.count <= stored.count;
         let member_id = Some(entry.member_id);
-        (due != there && !may_lack_records).then_some(Difference { of, member_id, due, there })
+        (due != stored && !may_lack_records).then_some(Difference { of, member_id, due, stored })
     }
 
-    async fn tell(&mut self, reader: &mut SnapshotReader, mut differences: Vec<Difference>) -> Result<(), StoreError> {
+    async fn report_differences(
+        &mut self,
+        reader: &mut SnapshotReader,
+        mut differences: Vec<Difference>,
+    ) -> Result<(), StoreError> {
         differences.sort_by_key(|difference| difference.of);
         let unnamed = differences.iter().filter(|difference| difference.member_id.is_none()).map(|difference| difference.of.1);
         let texts = texts(reader, unnamed.take(MAX_DIFFERENCES).collect()).await?;
-        for Difference { of: (batch, member), member_id, due, there } in differences {
+        for Difference { of: (batch, member), member_id, due, stored } in differences {
             let member = member_id.or_else(|| texts.get(&member).map(|(id, _)| id.clone())).unwrap_or_else(|| member.to_string());
             let what = format!("{batch} of {member}");
-            match (due.count, due.price == there.price) {
-                (0, _) => self.report.differs(ConsistencyRule::Settles, what, 0, -there.price),
-                (_, false) => self.report.differs(ConsistencyRule::Settled, what, -due.price, -there.price),
-                (_, true) => self.report.differs(ConsistencyRule::SettledCount, what, due.count, there.count),
+            match (due.count, due.price == stored.price) {
+                (0, _) => self.report.differs(ConsistencyRule::Settles, what, 0, -stored.price),
+                (_, false) => self.report.differs(ConsistencyRule::Settled, what, -due.price, -stored.price),
+                (_, true) => self.report.differs(ConsistencyRule::SettledCount, what, due.count, stored.count),
             }
         }
         Ok(())

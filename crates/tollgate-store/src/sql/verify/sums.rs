@@ -203,7 +203,7 @@ async fn compare_table<const N: usize, const F: usize, const T: usize, S: Figure
     for (key, missing) in due {
         compare_row(table, missing, &StoredSums::none(*key), &mut differences);
     }
-    tell(reader, table, width, differences, report).await
+    report_differences(reader, table, width, differences, report).await
 }
 
 fn compare_row<const N: usize, const F: usize, const T: usize>(
@@ -229,7 +229,7 @@ fn compare_row<const N: usize, const F: usize, const T: usize>(
     }
 }
 
-async fn tell<const N: usize>(
+async fn report_differences<const N: usize>(
     reader: &mut SnapshotReader,
     table: &SumTable,
     width: i64,

@@ -56,7 +56,7 @@ fn print(answer: &Value) {
         answer["revision"]
     ));
     if answer["sale"].is_null() {
-        output::line("the model is not priced: the caller pays nothing, and is refused where money is limited");
+        output::line("the model has no price: the caller pays nothing, and is refused if its money is limited");
     } else {
         print_lines("the caller pays", &answer["sale"]);
     }
@@ -118,6 +118,6 @@ fn print_lines(what: &str, priced: &Value) {
     if priced["no_amount"].is_null() {
         output::line(&format!("{what} {amount} USD (exactly {exact}{tier})"));
     } else {
-        output::line(&format!("{what} no amount: {TOO_LARGE}, the most of one request (exactly {exact}{tier})"));
+        output::line(&format!("{what} no amount: {TOO_LARGE}, the maximum of one request (exactly {exact}{tier})"));
     }
 }

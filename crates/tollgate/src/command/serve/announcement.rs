@@ -6,7 +6,7 @@ use serde_json::json;
 use tollgate_console::{SetUpLink, make_set_up_link};
 use tollgate_store::{LoginMember, Store};
 
-use crate::{cli::Common, compose, config::Config, failure::Failure, first_start, output};
+use crate::{cli::Common, compose, config::Config, console_settings, failure::Failure, first_start, output};
 
 /// Whether the first admin can sign in.
 enum SetUp {
@@ -54,7 +54,7 @@ fn print(
     }
     output::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
     let admin = admin_url(config, console).unwrap_or_else(|| format!("{scheme}://{address}"));
-    output::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
+    output::line(&format!("admin API: {admin}/admin/v1 (create a key for it: `tollgate admin-key create NAME`)"));
     match set_up {
         SetUp::Done => {}
         SetUp::Needed => output::line("no admin can sign in yet: `tollgate setup-link`"),
@@ -65,7 +65,7 @@ fn print(
         return;
     };
     output::line(&format!("data: {data}"));
-    output::line(&format!("key for the echo channel (shown this once): {key}"));
+    output::line(&format!("key for the echo channel (shown only once): {key}"));
     output::line("try it:");
     output::line(&format!(
         "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \
@@ -111,7 +111,7 @@ async fn set_up_link(config: &Config, store: &Store, console: SocketAddr) -> Set
     };
     match made {
         Ok(SetUpLink::Made(path)) => {
-            let url = compose::console_url(config, console);
+            let url = console_settings::console_url(config, console);
             SetUp::Link(format!("{}{path}", url.as_str().trim_end_matches('/')))
         }
         Ok(SetUpLink::MadeBefore) => SetUp::Needed,

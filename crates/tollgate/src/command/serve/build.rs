@@ -48,7 +48,7 @@ pub(super) async fn build_components(config: &Config, mut taken: Option<&mut Tak
     };
     let known_at = store.spending_known_at();
     if taken.is_some() && known_at.is_some() {
-        return Err(Failure::Unreachable("the database is unreachable: the running gateway goes on".to_owned()));
+        return Err(Failure::Unreachable("the database is unreachable: the running gateway keeps serving".to_owned()));
     }
     // Before anything is opened with the keys: from now on a rotation waits for this gateway.
     key_watch::announce(&store).await?;
@@ -62,7 +62,7 @@ pub(super) async fn build_components(config: &Config, mut taken: Option<&mut Tak
             "requests interrupted by the end of the last process are recorded as stopped"
         );
     }
-    // Without the database, writes are deferred.
+    // While the database is unreachable, writes are deferred.
     if known_at.is_none() {
         write_catalog_at_start(config, &store).await?;
     }

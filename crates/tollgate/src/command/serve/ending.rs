@@ -32,7 +32,7 @@ pub(super) async fn leave_database(
                 && ended.iter().all(is_empty)
                 && let Err(fault) = store.finish_journal().await
             {
-                tracing::debug!(%fault, "the database was not marked as left in order");
+                tracing::debug!(%fault, "the database was not marked as cleanly closed");
             }
         }
         Ok(_) => {}

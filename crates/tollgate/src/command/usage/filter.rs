@@ -31,7 +31,7 @@ pub(crate) fn parse_records(args: &RecordFilter) -> Result<UsageFilter, Failure>
     })
 }
 
-/// The same with the conditions of the usage commands.
+/// The filter with the conditions of the usage commands.
 fn parse_filter(args: &FilterArgs) -> Result<UsageFilter, Failure> {
     let protocol = |word: &String| {
         let known = Protocol::ALL.into_iter().find(|known| known.as_str() == word);

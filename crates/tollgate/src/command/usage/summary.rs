@@ -26,7 +26,7 @@ pub(super) async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, w
         return Err(Failure::Usage("a summary by five minutes covers at most 5 days: set --since".to_owned()));
     }
     if wanted.previous && args.records.since.is_none() {
-        return Err(Failure::Usage("the period before ends at --since: set it".to_owned()));
+        return Err(Failure::Usage("--previous compares with the period before --since: set it".to_owned()));
     }
     let by: Vec<String> = wanted.by.iter().map(SumGroup::word).collect();
     let rows = wanted.rows.map(|rows| rows.to_string());

@@ -59,7 +59,7 @@ async fn newest(admin: &Admin, target: &ApiPath, count: usize) -> Result<Vec<Val
         searched = Some(time.to_owned());
     }
     if let Some(time) = searched {
-        output::remark(&format!("older records than {time} were not searched: set --until {time} to go on"));
+        output::remark(&format!("older records than {time} were not searched: set --until {time} to continue"));
     }
     Ok(records)
 }

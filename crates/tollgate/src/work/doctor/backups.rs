@@ -1,5 +1,4 @@
-//! The check of the folder of backups: whether backups can be written to it, and whether the newest one of the schedule is as new as the
-//! schedule wants.
+//! The check of the folder of backups: whether backups can be written to it, and whether the newest scheduled one is recent enough.
 
 use std::path::Path;
 
@@ -41,7 +40,7 @@ pub(super) fn check(config: &Config, database: &Path, now: Timestamp) -> (Level,
     (level, format!("{shown} {state}{free}{separator}{schedule}"))
 }
 
-/// Whether the newest backup of the schedule is new enough; without a schedule there is nothing to say.
+/// Whether the newest scheduled backup is recent enough. The text is empty without a schedule.
 fn on_schedule(hours: u64, newest: Option<Timestamp>, now: Timestamp) -> (Level, String) {
     let interval_ms = i64::try_from(hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
     if interval_ms == 0 {
@@ -57,8 +56,8 @@ fn on_schedule(hours: u64, newest: Option<Timestamp>, now: Timestamp) -> (Level,
         return (Level::Good, format!("the newest scheduled backup is of {newest}"));
     }
     let text = format!(
-        "the newest scheduled backup is {} h old ({newest}), and one is wanted every {hours} h; start the gateway if it does not run, \
-         and otherwise look at its page System and at the alert backup_failed for why it makes none",
+        "the newest scheduled backup is {} h old ({newest}), and one is due every {hours} h; start the gateway if it does not run; \
+         otherwise its page System and the alert backup_failed say why there is none",
         age_ms / HOUR_MS
     );
     (Level::Fault, text)

@@ -242,9 +242,9 @@ fn settings_of_an_openid_provider_are_checked() {
         assert!(page.contains(link), "{link} is not in {page}");
     }
     for (name, value, says) in [
-        ("TOLLGATE_OIDC__ISSUER", "id.example.com", "oidc.issuer is an address"),
+        ("TOLLGATE_OIDC__ISSUER", "id.example.com", "oidc.issuer takes an address"),
         ("TOLLGATE_OIDC__ISSUER", "http://id.example.com", "oidc.private_network"),
-        ("TOLLGATE_OIDC__SCOPES", "profile", "contains openid"),
+        ("TOLLGATE_OIDC__SCOPES", "profile", "must contain openid"),
         ("TOLLGATE_OIDC__ADMINS", "bosses", "oidc.role_claim"),
         ("TOLLGATE_OIDC__GROUPS", "a=b", "oidc.group_claim"),
         ("TOLLGATE_OIDC__GROUPS", "a", "pairs"),

@@ -21,7 +21,7 @@ use crate::{
 /// Media fetched for a request. The networks that a channel may reach do not matter, because the caller names the addresses.
 pub(super) struct PrefetchedMedia {
     media: Mutex<FetchedMedia>,
-    /// A limit of this gateway kept a file from being fetched.
+    /// A file could not be fetched because of a limit of this gateway.
     is_at_own_limit: AtomicBool,
     allowance: Allowance,
 }

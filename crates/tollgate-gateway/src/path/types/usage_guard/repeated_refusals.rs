@@ -11,7 +11,7 @@ use crate::state::shares::{RefusalRecord, RepeatedRefusals};
 
 /// The way in which a refused request was recorded.
 pub(crate) enum RefusedEnd {
-    /// By a record. The answer waits for the flush.
+    /// By a record of its own. The answer waits for the flush.
     Recorded(Option<SyncWaiter>),
     /// It was counted in the record of similar ones.
     Counted,

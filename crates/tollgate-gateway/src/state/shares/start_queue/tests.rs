@@ -8,7 +8,7 @@ use tollgate_core::{KeyId, MemberId, Timestamp};
 
 use super::*;
 use crate::{
-    condition::Condition,
+    serving_state::ServingState,
     state::shares::ShareRegistry,
     testing::{self, PausedClock},
 };
@@ -153,22 +153,22 @@ async fn queued_request_is_refused_after_the_maximum_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn request_waits_for_a_place_that_is_about_to_be_released() {
-    let (queue, condition) = (busy(), Arc::new(Condition::default()));
-    let enter = || condition.enter(8, 1_000_000);
+    let (queue, serving) = (busy(), Arc::new(ServingState::default()));
+    let enter = || serving.enter(8, 1_000_000);
     let (flood, other) = (share(1), share(2));
     let mut requests: Vec<_> = (0..8).map(|_| Some(enter())).collect();
     let mut waits: Vec<_> = requests.iter().map(|request| wait_for_place(&queue, &flood, request.as_ref())).collect();
     assert_eq!(begun(&mut waits), 0);
     sleep(WAIT).await;
-    assert_eq!((begun(&mut waits), condition.requests.used()), (6, 6), "as many as the share of one key");
+    assert_eq!((begun(&mut waits), serving.requests.used()), (6, 6), "as many as the share of one key");
     // A free place that is another key's share is not given to them.
     let single = enter();
     assert_eq!(wait_for_place(&queue, &other, Some(&single)).await, Ok(()));
-    assert_eq!((begun(&mut waits), condition.requests.used()), (0, 7));
+    assert_eq!((begun(&mut waits), serving.requests.used()), (0, 7));
     // Two of the key's own end: beside the other key it may have five.
     requests[..2].fill(None);
     sleep(2 * WAIT).await;
-    assert_eq!((begun(&mut waits), condition.requests.used()), (1, 6));
+    assert_eq!((begun(&mut waits), serving.requests.used()), (1, 6));
     // No request ends, so the caller is refused.
     let told = Instant::now();
     assert!(matches!(waits.pop().unwrap().await, Err(NotAdmitted::AboveShare(_))));

@@ -307,7 +307,7 @@ mod tests {
                 in_two = scanner.take_head(&mut received);
             }
             match (at_once, in_two.map(|parsed| parsed.as_ref().map(summary))) {
-                // A beginning is refused early, or the whole later.
+                // Both are refused or incomplete: in two parts, a wrong head may be refused before it is complete.
                 (Ok(None) | Err(_), Ok(None) | Err(_)) => {}
                 (Ok(Some(one)), Ok(Some(other))) => {
                     prop_assert_eq!(one, other);

@@ -19,8 +19,8 @@ pub(super) async fn compare<const N: usize, const K: usize>(
     until: i64,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    let place = |name: &str| from.columns[1..from.key].iter().position(|column| column.name == name);
-    let places: Vec<usize> = table.columns[1..table.key].iter().filter_map(|column| place(column.name)).collect();
+    let index = |name: &str| from.columns[1..from.key].iter().position(|column| column.name == name);
+    let indexes: Vec<usize> = table.columns[1..table.key].iter().filter_map(|column| index(column.name)).collect();
     for (begin, end) in months::buckets(reader, from).await? {
         let day = DAY / MINUTE;
         for begin in (begin..end.min(until / MINUTE)).step_by(usize::try_from(day).unwrap_or(1)) {
@@ -28,7 +28,7 @@ pub(super) async fn compare<const N: usize, const K: usize>(
             let mut due: BTreeMap<[i64; K], UsageSums> = BTreeMap::new();
             for (key, sums) in packed::rows::<N>(reader, from, (DAY, minutes), report).await? {
                 let mut fewer = [0; K];
-                fewer.iter_mut().zip(&places).for_each(|(column, place)| *column = key[*place]);
+                fewer.iter_mut().zip(&indexes).for_each(|(column, index)| *column = key[*index]);
                 due.entry(fewer).or_default().merge(&sums);
             }
             compare_table(reader, table, DAY, minutes, &due, report).await?;

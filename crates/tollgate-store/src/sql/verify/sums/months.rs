@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollgate_core::Timestamp;
 
-use super::{Difference, tell};
+use super::{Difference, report_differences};
 use crate::{
     StoreError,
     rollup::{DAY, Histogram, MINUTE, MONTH, bucket, bucket_end},
@@ -53,7 +53,7 @@ impl<const K: usize, const F: usize> FromCells for DifferentRow<K, F> {
 /// The histograms of a row, or of the rows of its days.
 struct TimesRow<const K: usize> {
     width: i64,
-    /// Without the width.
+    /// The columns of the key besides the width.
     key: [i64; K],
     lists: [String; TIMES],
 }
@@ -123,7 +123,7 @@ pub(super) async fn compare_numbers<const K: usize, const F: usize>(
                 differences.push(Difference { key: row.key, figure: column.name, due, stored });
             }
         }
-        tell(reader, table, MONTH, differences, report).await?;
+        report_differences(reader, table, MONTH, differences, report).await?;
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ pub(super) async fn compare_times<const K: usize, const F: usize>(
                 differences.push(Difference { key, figure: column.name, due: count(due), stored: count(stored) });
             }
         }
-        tell(reader, table, MONTH, differences, report).await?;
+        report_differences(reader, table, MONTH, differences, report).await?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tollgate_core::Timestamp;
 
-use super::{Difference, SumTable, months, tell, width_name};
+use super::{Difference, SumTable, months, report_differences, width_name};
 use crate::{
     StoreError,
     rollup::{CellReader, MINUTE, MONTH, Sums as _, UsageSums, part_of},
@@ -111,7 +111,7 @@ pub(super) async fn compare_months<const N: usize>(
                 row.each(table, month.0, report, |key, more| sums.entry(key).or_default()[side].merge(&more));
             }
             let differences = differences(table, sums);
-            tell(reader, table, MONTH, differences, report).await?;
+            report_differences(reader, table, MONTH, differences, report).await?;
         }
     }
     Ok(())

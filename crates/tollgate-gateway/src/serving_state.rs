@@ -18,7 +18,7 @@ use crate::{
 
 /// Whether requests are accepted, and how many are running.
 #[derive(Debug)]
-pub struct Condition {
+pub struct ServingState {
     listening: AtomicBool,
     degraded: AtomicBool,
     booking_stuck: AtomicBool,
@@ -39,13 +39,13 @@ pub struct Condition {
     clock_skew: AtomicI64,
     /// Requests in progress.
     pub(crate) requests: Pool,
-    /// Requests in progress, and those that are not yet: their key is unknown, or they wait for a busy core.
+    /// Requests in progress and those not admitted yet, whose key is unknown or that wait for a busy core.
     pub(crate) entered: AtomicUsize,
     /// Bytes of bodies and answers in memory.
     pub(crate) memory: Pool,
     /// Refusals that are delayed.
     pub(crate) delayed: Capacity,
-    /// Refused connections whose callers keep sending and that are still read.
+    /// Refused connections that are still read because their callers keep sending.
     pub(crate) lingering: Capacity,
     quiet: Notify,
 }
@@ -79,7 +79,7 @@ impl Readiness {
     }
 }
 
-impl Default for Condition {
+impl Default for ServingState {
     fn default() -> Self {
         Self {
             requests: Pool::new(Bound::RequestsInProgress),
@@ -105,7 +105,7 @@ impl Default for Condition {
     }
 }
 
-impl Condition {
+impl ServingState {
     /// The state reported by `/readyz`.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
@@ -268,23 +268,23 @@ mod tests {
 
     #[test]
     fn readiness_changes_with_the_condition() {
-        let condition = Condition::default();
-        assert_eq!(condition.readiness(), Readiness::Starting);
-        condition.listening();
-        assert_eq!(condition.readiness(), Readiness::Ready);
-        condition.set_in_memory_only(1);
-        assert_eq!(condition.readiness(), Readiness::Degraded);
-        condition.set_in_memory_only(0);
-        condition.set_disk_full(true);
-        assert_eq!(condition.readiness(), Readiness::Degraded);
-        condition.set_disk_full(false);
-        assert_eq!(condition.readiness(), Readiness::Ready);
-        condition.set_degraded(true);
-        assert_eq!(condition.readiness(), Readiness::Degraded);
-        condition.set_without_catalog(true);
-        assert_eq!(condition.readiness(), Readiness::Starting);
-        condition.drain();
-        assert_eq!(condition.readiness(), Readiness::Draining);
-        assert!(!condition.readiness().serves());
+        let serving = ServingState::default();
+        assert_eq!(serving.readiness(), Readiness::Starting);
+        serving.listening();
+        assert_eq!(serving.readiness(), Readiness::Ready);
+        serving.set_in_memory_only(1);
+        assert_eq!(serving.readiness(), Readiness::Degraded);
+        serving.set_in_memory_only(0);
+        serving.set_disk_full(true);
+        assert_eq!(serving.readiness(), Readiness::Degraded);
+        serving.set_disk_full(false);
+        assert_eq!(serving.readiness(), Readiness::Ready);
+        serving.set_degraded(true);
+        assert_eq!(serving.readiness(), Readiness::Degraded);
+        serving.set_without_catalog(true);
+        assert_eq!(serving.readiness(), Readiness::Starting);
+        serving.drain();
+        assert_eq!(serving.readiness(), Readiness::Draining);
+        assert!(!serving.readiness().serves());
     }
 }

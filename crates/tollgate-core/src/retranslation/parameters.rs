@@ -1,13 +1,13 @@
-//! What became of each optional parameter of a request on its way to the upstream.
+//! How each optional parameter of a request was translated for the upstream.
 
 use serde_json::Value;
 use tollgate_protocol::{FieldPath, Protocol};
 
 use crate::offer::{is_structural, names_in};
 
-/// A parameter in the caller's spelling, and what became of it.
+/// A parameter in the caller's spelling, and its translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParameterFate {
+pub struct TranslatedParameter {
     pub name: FieldPath,
     pub outcome: ParameterOutcome,
 }
@@ -15,12 +15,12 @@ pub struct ParameterFate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterOutcome {
     Kept,
-    /// The upstream's name of it.
+    /// Under this name of the upstream.
     Renamed(String),
     Dropped,
-    /// The value that the gateway set.
+    /// With this value, which the gateway set.
     Set(String),
-    /// It is in the body in another form, such as a part of another field.
+    /// In another form, such as a part of another field.
     Rewritten,
 }
 
@@ -50,30 +50,35 @@ fn entry(text: &str) -> (&str, ParameterOutcome) {
 }
 
 /// The outcome of these fields, in their order, and then of what else was dropped or set. `sent` is the body for the upstream.
-pub(super) fn fates((from, to): (Protocol, Protocol), fields: &[FieldPath], dropped: &[String], sent: &[u8]) -> Vec<ParameterFate> {
+pub(super) fn outcomes(
+    (from, to): (Protocol, Protocol),
+    fields: &[FieldPath],
+    dropped: &[String],
+    sent: &[u8],
+) -> Vec<TranslatedParameter> {
     let sent: Value = serde_json::from_slice(sent).unwrap_or_default();
     let mut entries: Vec<(&str, ParameterOutcome)> = dropped.iter().map(|text| entry(text)).collect();
-    let mut fates: Vec<ParameterFate> = Vec::new();
+    let mut parameters: Vec<TranslatedParameter> = Vec::new();
     for field in fields.iter().filter(|field| !is_structural(field)) {
         let at = entries.iter().position(|(path, _)| path == field);
         let outcome = at.map_or_else(|| found((from, to), field, &sent), |at| entries.remove(at).1);
-        fates.push(ParameterFate { name: field.clone(), outcome });
+        parameters.push(TranslatedParameter { name: field.clone(), outcome });
     }
-    fates.extend(entries.into_iter().map(|(path, outcome)| ParameterFate { name: path.to_owned(), outcome }));
-    fates
+    parameters.extend(entries.into_iter().map(|(path, outcome)| TranslatedParameter { name: path.to_owned(), outcome }));
+    parameters
 }
 
-/// Where the body has a field that no entry names.
+/// The outcome of a field that no entry names, found in the body for the upstream.
 fn found((from, to): (Protocol, Protocol), field: &str, sent: &Value) -> ParameterOutcome {
-    if is_there(sent, field) {
+    if has_path(sent, field) {
         return ParameterOutcome::Kept;
     }
-    let other = names_in(from, to, field).into_iter().find(|name| is_there(sent, name));
+    let other = names_in(from, to, field).into_iter().find(|name| has_path(sent, name));
     other.map_or(ParameterOutcome::Rewritten, |name| ParameterOutcome::Renamed(name.to_owned()))
 }
 
 /// Whether a body has something at a path such as `messages[1].content[0].tool`.
-fn is_there(body: &Value, path: &str) -> bool {
+fn has_path(body: &Value, path: &str) -> bool {
     let steps = path.split(['.', '[', ']']).filter(|step| !step.is_empty());
     let found = steps.into_iter().try_fold(body, |value, step| match value {
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
@@ -92,10 +97,10 @@ mod tests {
     fn paths_lead_into_lists() {
         let body = json!({"messages": [{}, {"content": [{"tool": 1}]}], "stream_options": {"include_usage": true}});
         for path in ["messages", "messages[1].content[0].tool", "stream_options.include_usage"] {
-            assert!(is_there(&body, path), "{path}");
+            assert!(has_path(&body, path), "{path}");
         }
         for path in ["messages[2]", "messages[0].content", "messages.content", "stream_options[0]", "stream"] {
-            assert!(!is_there(&body, path), "{path}");
+            assert!(!has_path(&body, path), "{path}");
         }
     }
 }
