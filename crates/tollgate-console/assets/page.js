@@ -42,7 +42,7 @@ document.addEventListener("click", async (event) => {
     await navigator.clipboard.writeText(button.dataset.copy);
     announce(root.dataset.copied);
   } catch {
-    // Without permission, or over plain HTTP on another host: the text stays selectable.
+    copySelected(button.dataset.copy);
   }
 });
 
@@ -54,7 +54,32 @@ function announce(text) {
   toast.textContent = text;
   for (const earlier of area.querySelectorAll(".toast:not([data-undo])")) earlier.remove();
   area.append(toast);
-  setTimeout(() => toast.remove(), 4000);
+  const timer = setTimeout(() => toast.remove(), 4000);
+  return { toast, timer };
+}
+
+// Without permission for the clipboard, or over plain HTTP on another host, which has none: copies a selection. Where that is refused, too,
+// the message holds the text, selected, until it loses the focus.
+function copySelected(text) {
+  const [before, field] = [document.activeElement, document.createElement("textarea")];
+  [field.className, field.readOnly, field.value] = ["vh", true, text];
+  document.body.append(field);
+  field.focus({ preventScroll: true });
+  field.select();
+  if (document.execCommand("copy")) {
+    field.remove();
+    before?.focus({ preventScroll: true });
+    announce(root.dataset.copied);
+    return;
+  }
+  const { toast, timer } = announce(root.dataset.notCopied);
+  clearTimeout(timer);
+  field.className = "input mono";
+  field.setAttribute("aria-label", root.dataset.notCopied);
+  toast.append(field);
+  field.focus();
+  field.select();
+  field.addEventListener("blur", () => { if (document.hasFocus()) toast.remove(); });
 }
 
 keepDrafts(() => announce(root.dataset.restored));
