@@ -22,6 +22,11 @@ for (const form of document.querySelectorAll("form[data-theme-form]")) {
   });
 }
 
+// The next member who signs in in this browser does not find the conversations of the playground.
+for (const form of document.querySelectorAll("form[action$='/sign-out']")) {
+  form.addEventListener("submit", () => localStorage.removeItem(`tollgate.playground.${root.dataset.member}`));
+}
+
 for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
