@@ -105,8 +105,8 @@ function endUndo() {
 }
 if (undo) setTimeout(endUndo, UNDO_MS);
 
-// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today, exact ones with
-// milliseconds and the offset from UTC. Titles name the zone, and have the time in UTC as well.
+// Times are sent in UTC and shown in the zone of the profile or the browser; some as a day, short ones without the date if it is today, exact
+// ones with milliseconds and the offset from UTC. Titles name the zone, and have the time in UTC as well.
 function localTimes(within) {
   const hour = { hour: "2-digit", minute: "2-digit" };
   const date = { day: "numeric", month: "short" };
@@ -137,7 +137,7 @@ function localTimes(within) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
     name(time, at, time.textContent);
-    time.textContent = format.format(at);
+    time.textContent = (time.dataset.local === "day" ? day : format).format(at);
   }
   for (const time of within.querySelectorAll("time[datetime][data-exact]")) {
     const at = new Date(time.dateTime);
