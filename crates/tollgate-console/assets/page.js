@@ -47,7 +47,7 @@ document.addEventListener("click", async (event) => {
     await navigator.clipboard.writeText(button.dataset.copy);
     announce(root.dataset.copied);
   } catch {
-    copySelected(button.dataset.copy);
+    copySelected(button);
   }
 });
 
@@ -65,10 +65,11 @@ function announce(text) {
 
 // Without permission for the clipboard, or over plain HTTP on another host, which has none: copies a selection. Where that is refused, too,
 // the message holds the text, selected, until it loses the focus.
-function copySelected(text) {
+function copySelected(button) {
   const [before, field] = [document.activeElement, document.createElement("textarea")];
-  [field.className, field.readOnly, field.value] = ["vh", true, text];
-  document.body.append(field);
+  [field.className, field.readOnly, field.value] = ["vh", true, button.dataset.copy];
+  // Beside an open dialog nothing can have the focus.
+  (button.closest("dialog") ?? document.body).append(field);
   field.focus({ preventScroll: true });
   field.select();
   if (document.execCommand("copy")) {

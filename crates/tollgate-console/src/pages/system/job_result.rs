@@ -216,7 +216,7 @@ impl JobResult {
         ];
         let (model, channel) = (text(t.say("log.model")), text(t.say("log.channel")));
         let sides = [number(t.say("pricing.before")), number(t.say("pricing.after"))];
-        let heads = [&[text(t.say("replay.sum"))], &sides[..]].concat();
+        let heads = [&[text(t.say("replay.sum"))][..], &sides[..]].concat();
         let by_channel = whole_list(result, "channels").map(|it| {
             let requests = ["requests_before", "requests_after"].map(|name| count(it, name));
             let costs = ["cost_before", "cost_after"].map(|name| amount(t, it, name));

@@ -277,9 +277,9 @@ mod tests {
     #[test]
     fn differences_are_said_with_amounts() {
         let it = json!({"rule": "balance", "what": "mbr_1", "expected": 1_500_000_000, "found": 0, "message": "english"});
-        assert_eq!(difference(Locale::EN, &it).text, "member mbr_1: ledger sum 1.5 USD, balance 0 USD");
+        assert_eq!(difference(Locale::EN, &it).text, "member mbr_1: ledger sum 1.50 USD, balance 0.00 USD");
         let said = difference(Locale::ZH_CN, &it);
-        assert!(!said.is_english && said.text.contains("mbr_1") && said.text.contains("1.5 USD"), "{said:?}");
+        assert!(!said.is_english && said.text.contains("mbr_1") && said.text.contains("1.50 USD"), "{said:?}");
         let unknown = json!({"rule": "chain", "what": "ledger entries 1 to 2", "expected": 1, "found": 2, "message": "english"});
         assert_eq!(difference(Locale::ZH_CN, &unknown), Said::english("english"));
     }

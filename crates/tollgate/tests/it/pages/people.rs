@@ -279,7 +279,7 @@ fn form_that_is_sent_while_the_database_is_away_leads_back_to_its_page() {
     let token = op.csrf_token(&admin.gateway).unwrap();
     postgres.stop();
     let origin = format!("http://{}", admin.gateway.address());
-    let fields = [("name", "typed-name"), ("csrf", &token)];
+    let fields = [("name", "typed-name"), ("csrf", token.as_str())];
     let answer = admin.gateway.send(&op.with_cookies(form("/groups/new", &fields).header("origin", &origin)));
     let page = answer.text();
     assert_eq!(answer.status, 503, "{page}");
