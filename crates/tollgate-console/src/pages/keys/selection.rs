@@ -261,7 +261,7 @@ pub(super) async fn set_groups(request: Arc<PageRequest>) -> Result<PageReply, P
     let keys = chosen(&request, &request.form).await?;
     let Some(first) = keys.first() else { return Ok(back(&request, Toast::NoKeyChosen)) };
     let named = names(&request.form, "groups");
-    let groups: Value = request.form.all(form::GROUP).map(str::to_owned).chain(named).collect();
+    let groups: Value = request.form.all(form::GROUP).chain(named).collect();
     let body = Map::from_iter([("groups".to_owned(), groups)]);
     // A group that is not there is the same fault for every key.
     let begin = match request.call(operations::CHANGE_KEY, ApiCall { body: body.clone(), ..of(&first.id) }).await {

@@ -31,37 +31,38 @@ pub(super) struct JobResult {
 #[derive(Debug)]
 pub(super) struct ResultTable {
     pub(super) title: &'static str,
-    pub(super) heads: Vec<Head>,
-    pub(super) rows: Vec<Vec<Cell>>,
+    pub(super) heads: Vec<ResultHead>,
+    pub(super) rows: Vec<Vec<ResultCell>>,
     /// There are more rows than are shown.
     pub(super) is_cut: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(super) struct ResultHead {
     pub(super) label: &'static str,
     pub(super) is_number: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Cell {
-    pub(super) head: Head,
+pub(super) struct ResultCell {
+    pub(super) head: ResultHead,
     pub(super) said: Said,
 }
 
-const fn text(label: &'static str) -> Head {
-    Head { label, is_number: false }
+const fn text(label: &'static str) -> ResultHead {
+    ResultHead { label, is_number: false }
 }
 
-const fn number(label: &'static str) -> Head {
-    Head { label, is_number: true }
+const fn number(label: &'static str) -> ResultHead {
+    ResultHead { label, is_number: true }
 }
 
 impl ResultTable {
     /// `None` without a row.
-    fn of(title: &'static str, heads: Vec<Head>, rows: impl Iterator<Item = Vec<Said>>) -> Option<Self> {
-        let mut rows = rows.map(|row| heads.iter().zip(row).map(|(head, said)| Cell { head: *head, said }).collect::<Vec<_>>());
-        let shown: Vec<Vec<Cell>> = rows.by_ref().take(MAX_LINES).collect();
+    fn of(title: &'static str, heads: Vec<ResultHead>, rows: impl Iterator<Item = Vec<Said>>) -> Option<Self> {
+        let mut rows =
+            rows.map(|row| heads.iter().zip(row).map(|(head, said)| ResultCell { head: *head, said }).collect::<Vec<_>>());
+        let shown: Vec<Vec<ResultCell>> = rows.by_ref().take(MAX_LINES).collect();
         let is_cut = rows.next().is_some();
         drop(rows);
         (!shown.is_empty()).then_some(Self { title, heads, rows: shown, is_cut })
@@ -233,7 +234,7 @@ impl JobResult {
         let moves = whole_list(result, "moves")
             .map(|it| vec![named(it, "model"), named(it, "from"), named(it, "to"), count(it, "requests")]);
         let move_heads = vec![model, sides[0], sides[1], number(t.say("home.requests"))];
-        let move_heads = move_heads.into_iter().enumerate().map(|(at, head)| Head { is_number: at == 3, ..head }).collect();
+        let move_heads = move_heads.into_iter().enumerate().map(|(at, head)| ResultHead { is_number: at == 3, ..head }).collect();
         self.tables.extend(ResultTable::of(t.say("replay.sums"), heads, sums.into_iter()));
         self.tables.extend(ResultTable::of(t.say("replay.by_channel"), channel_heads, by_channel));
         self.tables.extend(ResultTable::of(t.say("replay.moves"), move_heads, moves));
