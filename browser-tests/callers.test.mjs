@@ -182,7 +182,7 @@ test("playground: a wrong key is said, a parameter that no model takes is greyed
   await page.goto(`${gateway.base}/playground`);
   await page.locator("#secret").fill("sk-tg-wrong");
   await page.keyboard.press("Enter");
-  await page.getByText("Incorrect API key provided").waitFor();
+  await page.getByText("The gateway does not know this key.").waitFor();
   await page.locator(".protocols label", { hasText: "Messages" }).click();
   assert.ok(await page.locator("#p-format").isDisabled());
   await page.locator("#p-format-hint", { hasText: "This protocol does not have it." }).waitFor();
@@ -192,6 +192,44 @@ test("playground: a wrong key is said, a parameter that no model takes is greyed
   await page.locator("#tools").fill('[{"name": "get_weather", "parameters": {"type": "object"}}]');
   await page.locator("[data-shown]", { hasText: "input_schema" }).waitFor();
   await checkPage(page, faults, "playground, tools");
+  await context.close();
+});
+
+test("playground: faults of a key are in the language of the page", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "zh-CN" });
+  await signIn(page, gateway);
+  await page.goto(`${gateway.base}/playground`);
+  await page.locator("#secret").fill("sk-tg-wrong");
+  await page.keyboard.press("Enter");
+  const fault = page.locator("[data-key-fault]");
+  await fault.filter({ hasText: "网关不认识此密钥" }).waitFor();
+  assert.equal(await fault.getAttribute("lang"), "zh-CN");
+  // What the page has no sentence for is said as the gateway says it.
+  await page.route("**/v1/key", (route) => route.fulfill({ status: 418, json: { error: { code: "new_code", message: "Something new." } } }));
+  await page.locator("#secret").fill("sk-tg-other");
+  await page.keyboard.press("Enter");
+  await fault.filter({ hasText: "Something new." }).waitFor();
+  assert.equal(await fault.getAttribute("lang"), "en");
+  await context.close();
+});
+
+test("playground: each member has conversations of its own in a browser, until it signs out", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page, gateway);
+  await page.goto(`${gateway.base}/playground?model=acme-large`);
+  const own = await page.evaluate(() => {
+    const own = `tollgate.playground.${document.documentElement.dataset.member}`;
+    const kept = (title) => JSON.stringify([{ at: Date.now(), title, protocol: "chat", system: "", columns: [] }]);
+    localStorage.setItem(own, kept("of the owner"));
+    localStorage.setItem("tollgate.playground.mbr_other", kept("of another member"));
+    return own;
+  });
+  await page.reload();
+  await page.locator("[data-earlier-list] button", { hasText: "of the owner" }).waitFor();
+  assert.equal(await page.locator("[data-earlier-list] li").count(), 1);
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.waitForURL("**/sign-in**");
+  assert.deepEqual(await page.evaluate((own) => [own, "tollgate.playground.mbr_other"].map((key) => localStorage.getItem(key) !== null), own), [false, true]);
   await context.close();
 });
 

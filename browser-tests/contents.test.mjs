@@ -91,6 +91,24 @@ for (const [view, options] of Object.entries(VIEWS)) {
   }
 }
 
+test("a request is copied as a curl line without the clipboard of secure pages", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+    await page.addInitScript(() => Object.defineProperty(Navigator.prototype, "clipboard", { get: () => undefined }));
+    await page.goto(`${gateway.base}/log/${record}/contents`);
+    const copy = page.getByRole("button", { name: "Copy as curl" });
+    const line = await copy.getAttribute("data-copy");
+    await copy.click();
+    await page.locator("#toasts .toast", { hasText: "Copied" }).waitFor();
+    await page.evaluate(() => {
+      const field = document.createElement("textarea");
+      document.body.append(field);
+      field.focus();
+    });
+    await page.keyboard.press("Control+V");
+    assert.equal(await page.locator("body > textarea").inputValue(), line);
+  });
+});
+
 test("a conversation goes on in the playground, and its contents are removed", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/log/${record}/contents`);

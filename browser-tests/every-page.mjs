@@ -62,6 +62,7 @@ const queries = (rows) => ({
   "/channels/{name}": { model: rows.model, caller: `key:${rows.key}` },
   "/invite": { token: rows.invite },
   "/key-selection/move": { key: rows.key },
+  "/key-selection/off": { key: rows.key },
   "/key-selection/revoke": { key: rows.key },
   "/log": { range: "24h", open: rows.record },
   "/overview": { range: "24h" },

@@ -22,7 +22,6 @@ const FORMS = {
   "/groups/new": { typed: { name: "kept", sale_multiplier: "cheap" }, wrong: ["sale_multiplier"] },
   "/groups/{name}": { typed: { description: "kept", sale_multiplier: "cheap" }, wrong: ["sale_multiplier"] },
   "/invite": { typed: { name: "kept", email: "nowhere", ...passwords }, wrong: ["email"] },
-  "/key-selection/move": { typed: { groups: "no such group" }, wrong: ["groups"] },
   "/keys/new": { typed: { name: "kept", rpm: "many" }, wrong: ["rpm"] },
   "/keys/{key}": { typed: { rpm: "many" }, wrong: ["rpm"] },
   "/members/admin-keys": { typed: { name: "" }, wrong: ["name"] },

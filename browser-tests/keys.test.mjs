@@ -239,3 +239,31 @@ test("a form that was sent after the session had ended comes back with what was 
   await other.context.close();
   await context.close();
 });
+
+test("a form that is answered by the page of an error comes back with what was typed, without secrets", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/channels/new`);
+    await page.locator("#name").fill("not-lost-channel");
+    await page.locator("#credential").fill("sk-a-secret-credential");
+    // The page of a refused form, as it is for one that the gateway cannot take at the moment.
+    await page.route("**/channels/new", async (route) => {
+      if (route.request().method() !== "POST") return route.continue();
+      const answer = await route.fetch({ postData: route.request().postData().replace(/csrf=[^&]*/, "csrf=x") });
+      return route.fulfill({ response: answer, status: 503 });
+    });
+    await page.locator("main button.primary").click();
+    await page.getByText("This tab has kept what you typed, except secrets.").waitFor();
+    await checkPage(page, faults, "form answered by an error");
+    await screenshot(page, "form-not-taken.light");
+    assert.ok(!(await page.evaluate(() => JSON.stringify({ ...sessionStorage }))).includes("a-secret-credential"));
+    // The form's page may fail, too.
+    await page.unroute("**/channels/new");
+    await page.goto(`${gateway.base}/keys/key_unknown`);
+    await page.goto(`${gateway.base}/channels/new`);
+    await page.getByText("The form has what you typed.").waitFor();
+    assert.equal(await page.locator("#name").inputValue(), "not-lost-channel");
+    assert.equal(await page.locator("#credential").inputValue(), "");
+    await page.goto(`${gateway.base}/channels/new`);
+    assert.equal(await page.locator("#name").inputValue(), "", "only once");
+  });
+});

@@ -67,6 +67,45 @@ test("the page of an error says what went wrong, and copies its request id", asy
   });
 });
 
+// Over plain HTTP on another host browsers have no clipboard for pages.
+const withoutClipboard = (page) => page.addInitScript(() => {
+  Object.defineProperty(Navigator.prototype, "clipboard", { get: () => undefined });
+});
+
+test("copying works without the clipboard of secure pages, and else leaves the text selected", async () => {
+  for (const view of ["light", "phone"]) {
+    await asOwner(browser, gateway, VIEWS[view], async (page, faults) => {
+      await withoutClipboard(page);
+      await page.goto(`${gateway.base}/keys/key_unknown`);
+      const copy = page.locator("main [data-copy^=req_]");
+      const text = await copy.getAttribute("data-copy");
+      await copy.click();
+      await page.locator("#toasts .toast", { hasText: "Copied" }).waitFor();
+      assert.equal(await page.locator("textarea").count(), 0);
+      await page.goto(`${gateway.base}/keys`);
+      const search = page.locator("#search");
+      await search.evaluate((field) => field.focus());
+      await page.keyboard.press("Control+V");
+      assert.equal(await search.evaluate((field) => field.value), text);
+
+      await page.goto(`${gateway.base}/keys/key_unknown`);
+      await page.evaluate(() => { document.execCommand = () => false; });
+      const other = await copy.getAttribute("data-copy");
+      await copy.click();
+      await page.locator("#toasts .toast", { hasText: "The text is selected" }).waitFor();
+      const selected = await page.evaluate(() => {
+        const { value, selectionStart, selectionEnd } = document.activeElement;
+        return value.slice(selectionStart, selectionEnd);
+      });
+      assert.equal(selected, other);
+      await checkPage(page, faults, `text to copy, ${view}`);
+      await screenshot(page, `copy-by-hand.${view}`);
+      await page.locator("main a").first().focus();
+      await page.locator("#toasts .toast").waitFor({ state: "detached" });
+    });
+  }
+});
+
 // What a script shows when its part cannot be fetched, and after its button.
 async function fails(page, faults, name, { route, ask, part }) {
   let isBroken = true;

@@ -1,5 +1,6 @@
-// A form that is sent after the session has ended comes back after the sign-in with what was typed. The tab keeps the fields of a form
-// from its sending to the next page, without secrets: passwords, files, and fields that are marked as secret.
+// A form that is sent after the session has ended comes back after the sign-in with what was typed, and so does one that is answered by the
+// page of an error. The tab keeps the fields of a form from its sending to the next page, without secrets: passwords, files, and fields
+// that are marked as secret.
 const KEPT = "tollgate.draft";
 const MAX_CHARS = 100_000;
 const LEFT_OUT = ["hidden", "password", "file", "submit", "button", "reset", "image"];
@@ -64,7 +65,9 @@ export function keepDrafts(restored) {
   if (draft && lost) {
     keep({ ...draft, isLost: true });
     lost.textContent = lost.dataset.formLost;
-  } else if (draft && member) {
+    lost.hidden = false;
+  } else if (draft && member && !document.querySelector(".code-page")) {
+    // The page of an error has no form; the next page may be that of the form again.
     keep(null);
     // Another member reads nothing of it.
     if (draft.isLost && draft.member === member && restore(draft)) restored();

@@ -57,6 +57,7 @@ if (job) {
   const meter = job.querySelector("[data-meter]");
   const step = job.querySelector("[data-step]");
   const live = job.querySelector("[data-live]");
+  const steps = JSON.parse(job.dataset.steps);
   const number = new Intl.NumberFormat(document.documentElement.lang);
   const say = (text, isLost) => {
     live.hidden = false;
@@ -76,7 +77,7 @@ if (job) {
         }
         if (!progress) return;
         const { done, total } = progress;
-        step.textContent = `${progress.step} ${number.format(done)}${total ? ` / ${number.format(total)}` : ""}`;
+        step.textContent = `${steps[progress.step] ?? progress.step} ${number.format(done)}${total ? ` / ${number.format(total)}` : ""}`;
         if (total) meter.setAttribute("width", `${Math.min(100, Math.round(done * 100 / total))}%`);
       },
     },

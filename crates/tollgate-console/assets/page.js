@@ -22,6 +22,11 @@ for (const form of document.querySelectorAll("form[data-theme-form]")) {
   });
 }
 
+// The next member who signs in in this browser does not find the conversations of the playground.
+for (const form of document.querySelectorAll("form[action$='/sign-out']")) {
+  form.addEventListener("submit", () => localStorage.removeItem(`tollgate.playground.${root.dataset.member}`));
+}
+
 for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
@@ -42,7 +47,7 @@ document.addEventListener("click", async (event) => {
     await navigator.clipboard.writeText(button.dataset.copy);
     announce(root.dataset.copied);
   } catch {
-    // Without permission, or over plain HTTP on another host: the text stays selectable.
+    copySelected(button);
   }
 });
 
@@ -54,7 +59,33 @@ function announce(text) {
   toast.textContent = text;
   for (const earlier of area.querySelectorAll(".toast:not([data-undo])")) earlier.remove();
   area.append(toast);
-  setTimeout(() => toast.remove(), 4000);
+  const timer = setTimeout(() => toast.remove(), 4000);
+  return { toast, timer };
+}
+
+// Without permission for the clipboard, or over plain HTTP on another host, which has none: copies a selection. Where that is refused, too,
+// the message holds the text, selected, until it loses the focus.
+function copySelected(button) {
+  const [before, field] = [document.activeElement, document.createElement("textarea")];
+  [field.className, field.readOnly, field.value] = ["vh", true, button.dataset.copy];
+  // Beside an open dialog nothing can have the focus.
+  (button.closest("dialog") ?? document.body).append(field);
+  field.focus({ preventScroll: true });
+  field.select();
+  if (document.execCommand("copy")) {
+    field.remove();
+    before?.focus({ preventScroll: true });
+    announce(root.dataset.copied);
+    return;
+  }
+  const { toast, timer } = announce(root.dataset.notCopied);
+  clearTimeout(timer);
+  field.className = "input mono";
+  field.setAttribute("aria-label", root.dataset.notCopied);
+  toast.append(field);
+  field.focus();
+  field.select();
+  field.addEventListener("blur", () => { if (document.hasFocus()) toast.remove(); });
 }
 
 keepDrafts(() => announce(root.dataset.restored));
@@ -75,8 +106,8 @@ function endUndo() {
 }
 if (undo) setTimeout(endUndo, UNDO_MS);
 
-// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today, exact ones with
-// milliseconds and the offset from UTC. Titles name the zone, and have the time in UTC as well.
+// Times are sent in UTC and shown in the zone of the profile or the browser; some as a day, short ones without the date if it is today, exact
+// ones with milliseconds and the offset from UTC. Titles name the zone, and have the time in UTC as well.
 function localTimes(within) {
   const hour = { hour: "2-digit", minute: "2-digit" };
   const date = { day: "numeric", month: "short" };
@@ -107,7 +138,7 @@ function localTimes(within) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
     name(time, at, time.textContent);
-    time.textContent = format.format(at);
+    time.textContent = (time.dataset.local === "day" ? day : format).format(at);
   }
   for (const time of within.querySelectorAll("time[datetime][data-exact]")) {
     const at = new Date(time.dateTime);

@@ -1,5 +1,5 @@
 // The playground: one message to up to three models, over any protocol of callers, with the reader's own key. The key stays in this
-// tab's memory, and conversations on this device.
+// tab's memory, and conversations on this device, until the member signs out.
 import { Column } from "./playground-column.js";
 import { coloured, colouredCode, languages, shortened } from "./playground-code.js";
 import { codecs } from "./playground-protocols.js";
@@ -8,7 +8,8 @@ import { timeFormat } from "./zone.js";
 const MAX_COLUMNS = 3;
 const MAX_IMAGES = 4;
 const MAX_IMAGE_BYTES = 5 << 20;
-const KEPT = "tollgate.playground";
+// page.js removes it at the sign-out.
+const KEPT = `tollgate.playground.${document.documentElement.dataset.member}`;
 const MAX_KEPT = 20;
 const MAX_KEPT_CHARS = 200_000;
 // The tag of the playground's own requests in the usage log. Copied code does not carry it.
@@ -314,18 +315,23 @@ const playground = {
     this.coming = coming;
   },
 
+  // In the language of the page; what it has no sentence for, as the gateway says it.
+  keyFault(body) {
+    const { code, message } = body?.error ?? {};
+    const said = JSON.parse(root.dataset.faults)[code] ?? (message ? null : this.words.lost);
+    const fault = find("key-fault");
+    [fault.textContent, fault.lang, fault.hidden] = [said ?? message, said ? document.documentElement.lang : "en", false];
+  },
+
   async use(secret) {
     const answer = await fetch(`${root.dataset.send}/v1/key`, { headers: { authorization: `Bearer ${secret}` }, credentials: "omit" }).catch(() => null);
-    const fault = find("key-fault");
     if (!answer?.ok) {
-      const body = await answer?.json().catch(() => null);
-      fault.textContent = body?.error?.message ?? this.words.lost;
-      fault.hidden = false;
+      this.keyFault(await answer?.json().catch(() => null));
       document.getElementById("secret").setAttribute("aria-invalid", "true");
       return;
     }
     const known = await answer.json();
-    fault.hidden = true;
+    find("key-fault").hidden = true;
     document.getElementById("secret").removeAttribute("aria-invalid");
     this.key = { secret, shown: `${known.prefix}••••${known.suffix}`, group: known.groups[0], models: known.models };
     // Callers may not see the spending of a group.
@@ -355,8 +361,7 @@ const playground = {
     }).catch(() => null);
     const made = await answer?.json().catch(() => null);
     if (answer?.ok) return this.use(made.key);
-    find("key-fault").textContent = made?.error?.message ?? this.words.lost;
-    find("key-fault").hidden = false;
+    this.keyFault(made);
   },
 
   // Conversations on this device, without images.

@@ -1,6 +1,6 @@
 //! Style sheets, scripts, icons and the font, embedded in the program. The address of an asset holds a hash of its content, so that
 //! browsers may cache it without a time limit. References between assets are written by their plain names and replaced by these
-//! addresses.
+//! addresses. Comments of scripts are left out.
 
 use std::{collections::HashMap, io::Write as _, sync::LazyLock};
 
@@ -99,7 +99,11 @@ impl Asset {
     fn new(source: Source, before: &[Self]) -> Self {
         let (stem, extension) = source.name.rsplit_once('.').unwrap_or((source.name, ""));
         let is_text = extension != "woff2";
-        let body = if is_text { with_addresses(source.content, before) } else { Bytes::from_static(source.content) };
+        let body = match extension {
+            "js" => with_addresses(&without_comments(source.content), before),
+            _ if is_text => with_addresses(source.content, before),
+            _ => Bytes::from_static(source.content),
+        };
         let hash = hex::encode(&Sha256::digest(&body)[..8]);
         let compressed = if is_text { compress(&body) } else { None };
         Self {
@@ -112,9 +116,15 @@ impl Asset {
     }
 }
 
+/// A script without the lines that are only a comment.
+fn without_comments(script: &[u8]) -> Vec<u8> {
+    let lines = script.split_inclusive(|byte| *byte == b'\n');
+    lines.filter(|line| !line.trim_ascii_start().starts_with(b"//")).collect::<Vec<_>>().concat()
+}
+
 /// Replaces the names of other assets in quotes by their names with the hash; all are in the same folder.
-fn with_addresses(content: &'static [u8], others: &[Asset]) -> Bytes {
-    let Ok(text) = std::str::from_utf8(content) else { return Bytes::from_static(content) };
+fn with_addresses(content: &[u8], others: &[Asset]) -> Bytes {
+    let Ok(text) = std::str::from_utf8(content) else { return Bytes::copy_from_slice(content) };
     let mut text = text.to_owned();
     for other in others {
         for (quoted, replaced) in [
@@ -202,6 +212,24 @@ mod tests {
             for other in SOURCES {
                 assert!(!text.contains(&format!("\"./{}\"", other.name)), "{} refers to {}", asset.name, other.name);
             }
+        }
+    }
+
+    #[test]
+    fn scripts_are_served_without_lines_of_comments() {
+        let script = b"// About.\nconst a = 1; // kept\n  // More.\n\nb(\"//x\");\n";
+        assert_eq!(without_comments(script), b"const a = 1; // kept\n\nb(\"//x\");\n");
+        // A line of a text over several lines that begins with two slashes would be left out, too.
+        for asset in ASSETS.iter().filter(|asset| asset.name.ends_with(".js")) {
+            let text = std::str::from_utf8(&asset.body).unwrap();
+            assert!(!text.lines().any(|line| line.trim_start().starts_with("//")), "{}", asset.name);
+            let is_over_lines =
+                |line: &str| !asset.name.starts_with("htmx") && line.replace("\\`", "").matches('`').count() % 2 == 1;
+            assert!(
+                asset.name == "markdown.js" || !text.lines().any(is_over_lines),
+                "{} has a text over several lines",
+                asset.name
+            );
         }
     }
 

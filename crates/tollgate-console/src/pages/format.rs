@@ -248,10 +248,10 @@ pub(crate) fn end_of_day(day: &str) -> String {
     next.map_or_else(|| begin_of_day(day), |next| begin_of_day(&next.to_string()))
 }
 
-/// The UTC day of a point in time in RFC 3339.
+/// The UTC day of a point in time in RFC 3339, for sentences. Elsewhere scripts show the day of a [`time`] in the reader's zone.
 pub(crate) fn date(t: Locale, rfc3339: &str) -> Option<TimeText> {
     let utc = rfc3339.parse::<jiff::Timestamp>().ok()?.to_zoned(jiff::tz::TimeZone::UTC);
-    let text = utc.strftime(t.choose("%-d %b %Y", "%Y年%-m月%-d日")).to_string();
+    let text = utc.strftime(t.choose("%-d %b %Y UTC", "%Y年%-m月%-d日 UTC")).to_string();
     Some(TimeText { text, machine: utc.strftime("%Y-%m-%d").to_string() })
 }
 
@@ -303,7 +303,7 @@ mod tests {
         for (at, days) in [("2026-11-21T12:00:00Z", 0), ("2026-11-24T00:00:00Z", 3), ("2026-11-20T23:00:00Z", -1)] {
             assert_eq!(days_until(at, now), Some(days), "{at}");
         }
-        assert_eq!(date(Locale::ZH_CN, "2026-11-03T23:00:00Z").unwrap().text, "2026年11月3日");
+        assert_eq!(date(Locale::ZH_CN, "2026-11-03T23:00:00Z").unwrap().text, "2026年11月3日 UTC");
     }
 
     #[test]

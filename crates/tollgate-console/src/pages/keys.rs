@@ -61,6 +61,8 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/keys", MEMBER, page!(list)),
     PageRoute::get("/keys.csv", MEMBER, page!(export::csv)),
     PageRoute::post("/key-selection", MEMBER, page!(selection::act)),
+    PageRoute::get("/key-selection/off", MEMBER, page!(selection::ask_turning_off)),
+    PageRoute::post("/key-selection/off", MEMBER, page!(selection::turn_off_chosen)),
     PageRoute::get("/key-selection/revoke", MEMBER, page!(selection::ask_revoking)),
     PageRoute::post("/key-selection/revoke", MEMBER, page!(selection::revoke)),
     PageRoute::get("/key-selection/move", OPERATOR, page!(selection::ask_groups)),
@@ -78,6 +80,8 @@ pub(super) static ROUTES: &[PageRoute] = &[
 
 /// Keys on a page of the list.
 const PAGE: usize = 50;
+/// The page to which an action returns, in forms and addresses.
+const TO: &str = "to";
 /// Placeholder for a key in examples.
 const NO_KEY: &str = "$TOLLGATE_KEY";
 
@@ -298,11 +302,19 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
 }
 
-/// The list that the form was in, else the page of the key.
+/// The page to which an action on keys returns, if the form or the address names one: the list with its filter, or a chosen key.
+fn named_page(request: &PageRequest) -> Option<&str> {
+    let (form, query) = (&request.form, &request.query);
+    let path = request.local_path(form.filled(TO).or_else(|| query.filled(TO))?)?;
+    let page = path.split('?').next().unwrap_or_default();
+    let is_chosen = |id: &str| form.all(selection::FIELD).chain(query.all(selection::FIELD)).any(|chosen| chosen == id);
+    (page == "/keys" || page.strip_prefix("/keys/").is_some_and(is_chosen)).then_some(path)
+}
+
+/// The page that the form names, else that of the key.
 fn back(request: &PageRequest) -> String {
-    let list = request.form.filled("to").and_then(|to| request.local_path(to));
-    match list.filter(|path| path.split('?').next() == Some("/keys")) {
-        Some(list) => request.url(list),
+    match named_page(request) {
+        Some(page) => request.url(page),
         None => request.url(&format!("/keys/{}", request.path_param("key"))),
     }
 }
@@ -330,12 +342,16 @@ async fn rotate(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 }
 
 async fn disable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    match request.call(operations::DISABLE_KEY, of_key(&request)).await {
-        // Members turn their keys off, and operators turn them on.
-        Ok(_) if request.is_operator() => {
-            Ok(PageReply::redirect(&back(&request)).toast_with_undo(Toast::KeyOff, &[request.path_param("key")]))
+    if !request.is_operator() {
+        let key: KeyObject = request.read(operations::GET_KEY, of_key(&request)).await?;
+        // A key that its member may not change is refused below.
+        if key.locked_by.is_none() {
+            let own = format!("/keys/{}", key.id);
+            return Ok(selection::ask_member(&request, &[key], Some(named_page(&request).unwrap_or(&own))));
         }
-        Ok(_) => Ok(PageReply::redirect(&back(&request)).toast(Toast::KeyOff)),
+    }
+    match request.call(operations::DISABLE_KEY, of_key(&request)).await {
+        Ok(_) => Ok(PageReply::redirect(&back(&request)).toast_with_undo(Toast::KeyOff, &[request.path_param("key")])),
         Err(error) => refuse(&request, error).await,
     }
 }

@@ -42,6 +42,8 @@ struct PlaygroundPage {
     efforts: [&'static str; 3],
     /// Prefix for the names of icons.
     icons: String,
+    /// What is wrong with a key, by the code of the error, as JSON.
+    faults: String,
     words: Vec<(&'static str, &'static str)>,
     /// Of the currency in which amounts are shown.
     symbol: &'static str,
@@ -117,6 +119,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         choices: protocols::of_callers().map(|(protocol, _)| ProtocolChoice::of(t, protocol)).collect(),
         groups: groups_for_keys(&request).await?,
         efforts: EFFORTS,
+        faults: faults(t),
         words: words(t),
         symbol: money::symbol(t),
         rate: t.currency.per_usd.to_decimal(),
@@ -136,6 +139,28 @@ pub(super) fn sending(request: &PageRequest) -> (String, Option<String>) {
 fn other_origin(request: &PageRequest, base: &str) -> Option<String> {
     let origin = Url::parse(base).ok()?.origin();
     (origin != request.state.identity.settings.url.origin()).then(|| origin.ascii_serialization())
+}
+
+/// What is wrong with a key, or why none can be made, by the code of the error.
+fn faults(t: Locale) -> String {
+    let said = [
+        ("invalid_api_key", t.say("key_check.invalid")),
+        ("api_key_expired", t.say("key_check.expired")),
+        ("api_key_disabled", t.say("key_check.disabled")),
+        ("ip_not_allowed", t.say("key_check.address")),
+        ("account_suspended", t.say("key_check.suspended")),
+        ("key_disabled", t.say("playground.key_disabled")),
+        ("operator_only", t.say("problem.no_self_service")),
+        // The script sends a key with every request but those of the session.
+        ("missing_api_key", t.say("problem.session_ended")),
+        ("session_ended", t.say("problem.session_ended")),
+        ("wrong_csrf_token", t.say("problem.form_expired")),
+        ("rate_limit_exceeded", t.say("playground.too_many")),
+        ("server_overloaded", t.say("problem.overloaded")),
+        ("database_unavailable", t.say("problem.no_database")),
+    ];
+    let said = said.map(|(code, text)| (code.to_owned(), serde_json::Value::from(text)));
+    serde_json::Value::Object(said.into_iter().collect()).to_string()
 }
 
 /// Texts of the script.
@@ -175,6 +200,7 @@ fn words(t: Locale) -> Vec<(&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{api_error::ApiError, gateway_handle::KeyRefusal, pages::problem};
 
     #[test]
     fn playground_script_has_a_codec_for_every_protocol() {
@@ -186,6 +212,18 @@ mod tests {
                 assert!(names.iter().any(|name| script.contains(&format!("\"{name}\""))), "{word}: {names:?}");
             }
         }
+    }
+
+    #[test]
+    fn refusals_of_keys_are_said_in_the_language_of_the_page() {
+        let said: serde_json::Value = serde_json::from_str(&faults(Locale::ZH_CN)).unwrap();
+        for refusal in
+            [KeyRefusal::Invalid, KeyRefusal::Expired, KeyRefusal::Disabled, KeyRefusal::AddressBlocked, KeyRefusal::Suspended]
+        {
+            let error = ApiError::service_key(refusal);
+            assert_eq!(said[error.code()], problem::say_of_service_key(Locale::ZH_CN, &error), "{}", error.code());
+        }
+        assert!(said["key_disabled"].as_str().unwrap().contains("操练场"), "{said}");
     }
 
     #[test]

@@ -28,6 +28,8 @@ struct ProblemPage {
     may_retry: bool,
     /// The sign-in that failed can begin again.
     may_sign_in: bool,
+    /// If a form was sent that can be sent again: what the script says, which keeps what members typed.
+    form_kept: Option<&'static str>,
 }
 
 #[derive(Debug, Template)]
@@ -298,6 +300,11 @@ pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
     let internal = ApiError::internal();
     let error = error_of(failure, &internal);
     let t = request.t();
+    let may_sign_in =
+        matches!(error.code(), "challenge_ended" | "oidc_failed" | "oidc_refused" | "not_admitted" | "registration_closed");
+    // Forms of every page, such as the one that signs out, belong to none.
+    let has_form = request.page_of_form.as_deref().is_some_and(|page| page != "/");
+    let is_missing = error.status == StatusCode::NOT_FOUND;
     let template = ProblemPage {
         layout: request.layout(title(t, error.status)),
         t,
@@ -305,11 +312,9 @@ pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
         title: title(t, error.status),
         sentence: say(t, error),
         request_id: request.meta.id.to_string(),
-        may_sign_in: matches!(
-            error.code(),
-            "challenge_ended" | "oidc_failed" | "oidc_refused" | "not_admitted" | "registration_closed"
-        ),
+        may_sign_in,
         may_retry: error.status.is_server_error() || error.retry_after().is_some(),
+        form_kept: (has_form && !is_missing && !may_sign_in).then(|| t.say("problem.form_kept")),
     };
     finish(PageReply::page(error.status, &template).unwrap_or_else(|_| PageReply::redirect(&request.url("/"))), error)
 }

@@ -28,6 +28,8 @@ struct StatusPage {
     icon: &'static str,
     sentence: String,
     rows: Vec<StatusRow>,
+    /// That not every model is on the page.
+    cut: Option<String>,
     incidents: Vec<Incident>,
 }
 
@@ -93,6 +95,12 @@ fn incidents(t: Locale, offer: &ModelOffer, (model, link): (&str, &str), today: 
     found
 }
 
+/// Says that only some of so many models are shown.
+fn cut(t: Locale, models: usize) -> Option<String> {
+    let number = |count: usize| format::integer(u64::try_from(count).unwrap_or(u64::MAX));
+    (models > MAX_SHOWN).then(|| t.say_with("status.cut", &[("shown", &number(MAX_SHOWN)), ("all", &number(models))]))
+}
+
 async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let document = document_for(&request, None, None).await?;
@@ -120,6 +128,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let down = rows.iter().filter(|row| row.severity == 0).count();
     let degraded = rows.iter().filter(|row| row.severity == 1).count();
     rows.sort_by(|one, other| (one.severity, &one.model).cmp(&(other.severity, &other.model)));
+    let cut = cut(t, rows.len());
     rows.truncate(MAX_SHOWN);
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let (tone, icon, sentence) = match (down, degraded) {
@@ -132,7 +141,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         one.ended.cmp(&other.ended).then(one.share.total_cmp(&other.share)).then_with(|| one.model.cmp(&other.model))
     });
     incidents.truncate(MAX_INCIDENTS);
-    let template = StatusPage { layout: request.layout(t.say("nav.status")), t, tone, icon, sentence, rows, incidents };
+    let template = StatusPage { layout: request.layout(t.say("nav.status")), t, tone, icon, sentence, rows, cut, incidents };
     PageReply::ok(&template)
 }
 
@@ -140,6 +149,13 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 mod tests {
     use super::*;
     use crate::pages::models::example_offer;
+
+    #[test]
+    fn models_beyond_the_bound_are_said() {
+        assert_eq!(cut(Locale::EN, MAX_SHOWN), None);
+        let said = cut(Locale::EN, 1_234).unwrap();
+        assert!(said.contains("500") && said.contains("1,234"), "{said}");
+    }
 
     #[test]
     fn consecutive_bad_days_are_one_incident() {

@@ -3,6 +3,8 @@
 mod backups;
 mod export;
 mod job;
+mod job_result;
+mod job_text;
 mod storage;
 
 use std::sync::Arc;

@@ -203,7 +203,7 @@ impl GroupDetail {
         Self {
             id: group.id.clone(),
             is_of_file: group.owner == "file",
-            created: format::date(t, &group.created_at),
+            created: format::time(t, &group.created_at),
             spent: money::short(t, sale).text,
             spent_exact: format::usd(sale),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),

@@ -242,7 +242,7 @@ pub(super) fn news(t: Locale, document: &SquareDocument, now: Timestamp) -> Vec<
         model: model.to_owned(),
         link: path_of_name(model),
         text,
-        at: format::date(t, at),
+        at: format::time(t, at),
     };
     let announced = document.data.iter().filter_map(|model| {
         let price = &model.offer(None)?.next_price;

@@ -40,7 +40,7 @@ const FIELDS: &[&str] = &[
     TYPED_NAME,
 ];
 /// A chosen group of a key.
-const GROUP: &str = "group";
+pub(super) const GROUP: &str = "group";
 /// A period for which a key is valid from now on.
 const VALID_FOR: &str = "valid_for";
 const NEVER: &str = "never";

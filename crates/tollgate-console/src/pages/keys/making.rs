@@ -12,6 +12,7 @@ use crate::{
     dispatch::ApiCall,
     pages::{
         control::{self, Control, ControlSection},
+        csv_file,
         form::{FormData, FormState},
         further_faults::with_further_faults,
         groups,
@@ -204,9 +205,10 @@ impl MadeKey {
 
 fn csv(made: &[MadeKey]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let head = [["name", "id", "member", "key"]];
-    let rows = made.iter().map(|key| [key.name.as_str(), &key.id, &key.member, &key.key]);
-    for row in head.into_iter().chain(rows) {
+    let head = ["name", "id", "member", "key"].map(str::to_owned);
+    let text = csv_file::text;
+    let rows = made.iter().map(|key| [text(&key.name), key.id.clone(), text(&key.member), key.key.clone()]);
+    for row in [head].into_iter().chain(rows) {
         // Writing to memory does not fail.
         let _ = writer.write_record(row);
     }
@@ -227,7 +229,14 @@ mod tests {
 
     #[test]
     fn created_keys_are_written_as_csv() {
-        let key = |name: &str| MadeKey { id: "key_1".into(), name: name.into(), member: "ann".into(), key: "sk-tg-x".into() };
-        assert_eq!(csv(&[key("a,\"b\"")]), "name,id,member,key\n\"a,\"\"b\"\"\",key_1,ann,sk-tg-x\n");
+        let key = |name: &str, member: &str| MadeKey {
+            id: "key_1".into(),
+            name: name.into(),
+            member: member.into(),
+            key: "sk-tg-x".into(),
+        };
+        assert_eq!(csv(&[key("a,\"b\"", "ann")]), "name,id,member,key\n\"a,\"\"b\"\"\",key_1,ann,sk-tg-x\n");
+        let formulas = csv(&[key("@x", "=HYPERLINK(1)")]);
+        assert_eq!(formulas, "name,id,member,key\n'@x,key_1,'=HYPERLINK(1),sk-tg-x\n", "no spreadsheet takes names for formulas");
     }
 }

@@ -1,5 +1,6 @@
-//! Actions on several keys: turning them off or on, revoking them, and changing their groups. The list sends the ids of the chosen keys
-//! and the action. Pages that ask for more input have the ids in their address, so that they can be reloaded.
+//! Actions on several keys: turning them off or on, revoking them, and changing their groups. The list sends the ids of the chosen keys,
+//! the action, and its own address, to which the action returns. Pages that ask for more input have all of it in their address, so that they
+//! can be reloaded.
 
 use std::sync::Arc;
 
@@ -7,14 +8,14 @@ use askama::Template;
 use serde_json::{Map, Value};
 use url::form_urlencoded::Serializer;
 
-use super::{form, view::KeyObject};
+use super::{TO, form, making, view::KeyObject};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
         control::{ControlSection, FormView, TYPED_NAME, check_typed_name, names},
         form::{FormData, FormState},
-        layout::Layout,
+        layout::{Layout, Script},
         locale::Locale,
         operations,
         preferences::Toast,
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// The ids in forms and addresses.
-const FIELD: &str = "key";
+pub(super) const FIELD: &str = "key";
 /// Keys that are changed at once.
 const MAX_CHOSEN: usize = 100;
 
@@ -41,6 +42,8 @@ struct SelectionPage {
     /// Name, member and address of each.
     keys: Vec<(String, String, String)>,
     form: Option<FormView>,
+    /// The address of the list.
+    list: String,
 }
 
 /// The actions of the bar: value and label.
@@ -68,14 +71,24 @@ fn of(id: &str) -> ApiCall {
     ApiCall { path: path_of(&[("key", id)]), ..ApiCall::default() }
 }
 
-/// The address of a page about keys.
-fn address(page: &str, keys: &[KeyObject]) -> String {
+/// The path of the list with its filter, or of the key, from which the action came.
+fn list(request: &PageRequest) -> &str {
+    super::named_page(request).unwrap_or("/keys")
+}
+
+/// The address of a page about keys, which returns to a path.
+fn address(page: &str, keys: &[KeyObject], to: Option<&str>) -> String {
     let ids = keys.iter().map(|key| (FIELD, key.id.as_str()));
-    format!("/key-selection/{page}?{}", Serializer::new(String::new()).extend_pairs(ids).finish())
+    let pairs = ids.chain(to.map(|path| (TO, path)));
+    format!("/key-selection/{page}?{}", Serializer::new(String::new()).extend_pairs(pairs).finish())
+}
+
+fn to_page(request: &PageRequest, page: &str, keys: &[KeyObject]) -> PageReply {
+    PageReply::redirect(&request.url(&address(page, keys, super::named_page(request))))
 }
 
 fn back(request: &PageRequest, toast: Toast) -> PageReply {
-    PageReply::redirect(&request.url("/keys")).toast(toast)
+    PageReply::redirect(&request.url(list(request))).toast(toast)
 }
 
 /// Handles the form of the list's action bar.
@@ -85,23 +98,50 @@ pub(super) async fn act(request: Arc<PageRequest>) -> Result<PageReply, PageFail
         return Ok(back(&request, Toast::NoKeyChosen));
     }
     match request.form.value("do") {
-        "revoke" => Ok(PageReply::redirect(&request.url(&address("revoke", &keys)))),
-        "move" if request.is_operator() => Ok(PageReply::redirect(&request.url(&address("move", &keys)))),
+        "revoke" => Ok(to_page(&request, "revoke", &keys)),
+        "move" if request.is_operator() => Ok(to_page(&request, "move", &keys)),
         "on" if request.is_operator() => turn_on(&request, keys).await,
-        _ => turn_off(&request, keys).await,
+        _ if request.is_operator() => turn_off(&request, keys).await,
+        _ => Ok(ask_member(&request, &keys, super::named_page(&request))),
     }
+}
+
+/// Only operators turn keys on, so that members are asked before they turn theirs off.
+pub(super) fn ask_member(request: &PageRequest, keys: &[KeyObject], to: Option<&str>) -> PageReply {
+    PageReply::redirect(&request.url(&address("off", keys, to)))
+}
+
+pub(super) async fn ask_turning_off(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let keys = chosen(&request, &request.query).await?;
+    off_page(&request, &keys, Vec::new())
+}
+
+fn off_page(request: &PageRequest, keys: &[KeyObject], faults: Vec<(String, String)>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let section = ControlSection::new("", Vec::new()).about(t.say("keys.off_about"));
+    let form = FormView::new(request.url("/key-selection/off"), vec![section], t.say("keys.disable"));
+    let form = with_keys(request, form, keys).dangerous();
+    page(request, keys, (t.say("keys.off_selected"), "off", Some(form)), &FormState::default(), faults)
+}
+
+pub(super) async fn turn_off_chosen(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let keys = chosen(&request, &request.form).await?;
+    if keys.is_empty() {
+        return Ok(back(&request, Toast::NoKeyChosen));
+    }
+    turn_off(&request, keys).await
 }
 
 async fn turn_off(request: &PageRequest, keys: Vec<KeyObject>) -> Result<PageReply, PageFailure> {
     let (done, faults) = each(request, &keys, operations::DISABLE_KEY, &Map::new()).await?;
-    if !faults.is_empty() {
-        return page(request, &keys, (request.t().say("keys.selected"), None), &FormState::default(), faults);
+    match (faults.is_empty(), request.is_operator()) {
+        (true, true) => {
+            Ok(PageReply::redirect(&request.url(list(request))).toast_with_undo(Toast::KeysOff, &[&done.join(undo::BETWEEN)]))
+        }
+        (true, false) => Ok(back(request, Toast::KeysOff)),
+        (false, true) => page(request, &keys, (request.t().say("keys.selected"), "", None), &FormState::default(), faults),
+        (false, false) => off_page(request, &keys, faults),
     }
-    // Members turn their keys off, and operators turn them on.
-    if !request.is_operator() {
-        return Ok(back(request, Toast::KeysOff));
-    }
-    Ok(PageReply::redirect(&request.url("/keys")).toast_with_undo(Toast::KeysOff, &[&done.join(undo::BETWEEN)]))
 }
 
 async fn turn_on(request: &PageRequest, keys: Vec<KeyObject>) -> Result<PageReply, PageFailure> {
@@ -110,7 +150,7 @@ async fn turn_on(request: &PageRequest, keys: Vec<KeyObject>) -> Result<PageRepl
     if faults.is_empty() {
         return Ok(back(request, Toast::KeysOn));
     }
-    page(request, &keys, (request.t().say("keys.selected"), None), &FormState::default(), faults)
+    page(request, &keys, (request.t().say("keys.selected"), "", None), &FormState::default(), faults)
 }
 
 /// Turns keys on again that were turned off by one action.
@@ -159,12 +199,14 @@ fn revoking_page(
     };
     let section = ControlSection::new("", vec![state.text(TYPED_NAME, label).required()]).about(t.say("keys.revoke_several_about"));
     let form = FormView::new(request.url("/key-selection/revoke"), vec![section], t.say("keys.revoke_for_good"));
-    let form = with_keys(form, keys).dangerous().cancel(request.url("/keys"));
-    page(request, keys, (t.say("keys.revoke_selected"), Some(form)), state, faults)
+    let form = with_keys(request, form, keys).dangerous();
+    page(request, keys, (t.say("keys.revoke_selected"), "revoke", Some(form)), state, faults)
 }
 
-fn with_keys(form: FormView, keys: &[KeyObject]) -> FormView {
-    keys.iter().fold(form, |form, key| form.hidden(FIELD, &key.id))
+/// The form with the keys and the list to which it returns.
+fn with_keys(request: &PageRequest, form: FormView, keys: &[KeyObject]) -> FormView {
+    let form = keys.iter().fold(form, |form, key| form.hidden(FIELD, &key.id));
+    form.hidden(TO, list(request)).cancel(request.url(list(request)))
 }
 
 /// Revokes them, if their name or number was typed.
@@ -190,32 +232,42 @@ pub(super) async fn revoke(request: Arc<PageRequest>) -> Result<PageReply, PageF
 /// Asks for the groups.
 pub(super) async fn ask_groups(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let keys = chosen(&request, &request.query).await?;
-    groups_page(&request, &keys, &FormState::default(), Vec::new())
+    groups_page(&request, &keys, &FormState::of(common_groups(&keys)), Vec::new()).await
 }
 
-fn groups_page(
+/// The groups of keys that all have the same ones.
+fn common_groups(keys: &[KeyObject]) -> FormData {
+    let first = keys.first().map(|key| key.groups.as_slice()).unwrap_or_default();
+    let common = if keys.iter().all(|key| key.groups == first) { first } else { &[] };
+    FormData::of(&[("groups", &common.join(", "))])
+}
+
+async fn groups_page(
     request: &PageRequest,
     keys: &[KeyObject],
     state: &FormState,
     faults: Vec<(String, String)>,
 ) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let groups = state.text("groups", t.say("keys.groups")).hint(t.say("keys.groups_hint")).max(10_000).focus();
+    let named = || state.text("groups", t.say("keys.groups")).hint(t.say("keys.groups_hint")).max(10_000).focus();
+    let groups = making::choice_of_all(request, state).await?.unwrap_or_else(named);
     let section = ControlSection::new("", vec![groups]).about(t.say("keys.move_about"));
     let form = FormView::new(request.url("/key-selection/move"), vec![section], t.say("form.save"));
-    page(request, keys, (t.say("keys.move"), Some(with_keys(form, keys).cancel(request.url("/keys")))), state, faults)
+    page(request, keys, (t.say("keys.move"), "move", Some(with_keys(request, form, keys))), state, faults)
 }
 
 /// Gives them these groups; none: the default group of each member.
 pub(super) async fn set_groups(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let keys = chosen(&request, &request.form).await?;
     let Some(first) = keys.first() else { return Ok(back(&request, Toast::NoKeyChosen)) };
-    let body = Map::from_iter([("groups".to_owned(), names(&request.form, "groups").into_iter().collect())]);
+    let named = names(&request.form, "groups");
+    let groups: Value = request.form.all(form::GROUP).chain(named).collect();
+    let body = Map::from_iter([("groups".to_owned(), groups)]);
     // A group that is not there is the same fault for every key.
     let begin = match request.call(operations::CHANGE_KEY, ApiCall { body: body.clone(), ..of(&first.id) }).await {
         Ok(_) => 1,
         Err(error) if error.param().is_some() => {
-            return groups_page(&request, &keys, &form::refused(request.t(), &request.form, error)?, Vec::new());
+            return groups_page(&request, &keys, &form::refused(request.t(), &request.form, error)?, Vec::new()).await;
         }
         Err(_) => 0,
     };
@@ -223,14 +275,15 @@ pub(super) async fn set_groups(request: Arc<PageRequest>) -> Result<PageReply, P
     if faults.is_empty() {
         return Ok(back(&request, Toast::Saved));
     }
-    groups_page(&request, &keys, &FormState::of(request.form.clone()), faults)
+    groups_page(&request, &keys, &FormState::of(request.form.clone()), faults).await
 }
 
-/// A page about the chosen keys, with its title and form. Without a key it is the list.
+/// A page about the chosen keys, with its title, the last part of its path, and its form. Without a form there is only the list to go on to,
+/// and so it is without a key.
 fn page(
     request: &PageRequest,
     keys: &[KeyObject],
-    (title, form): (&'static str, Option<FormView>),
+    (title, name, form): (&'static str, &'static str, Option<FormView>),
     state: &FormState,
     faults: Vec<(String, String)>,
 ) -> Result<PageReply, PageFailure> {
@@ -239,20 +292,20 @@ fn page(
         return Ok(back(request, Toast::NoKeyChosen));
     }
     let of = |key: &KeyObject| (key.name.clone(), key.member.clone(), request.url(&format!("/keys/{}", key.id)));
-    let is_revoking = request.address.starts_with("/key-selection/revoke");
     let here = match &form {
         // A form that was sent has no ids in its address.
-        Some(_) => address(if is_revoking { "revoke" } else { "move" }, keys),
-        None => "/keys".to_owned(),
+        Some(_) => address(name, keys, super::named_page(request)),
+        None => list(request).to_owned(),
     };
     let status = if faults.is_empty() { state.status() } else { http::StatusCode::UNPROCESSABLE_ENTITY };
     let template = SelectionPage {
-        layout: request.layout(title).below("/keys", t.say("nav.keys")).returns_to(&here),
+        layout: request.layout(title).below("/keys", t.say("nav.keys")).with(Script::Order).returns_to(&here),
         t,
         banner: state.banner(),
         faults,
         keys: keys.iter().map(of).collect(),
         form,
+        list: request.url(list(request)),
     };
     PageReply::page(status, &template)
 }

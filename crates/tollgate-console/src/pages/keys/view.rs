@@ -305,7 +305,7 @@ impl KeyRow {
             today: format::integer(key.today.as_ref().map_or(0, |used| used.requests)),
             last_used: LastUsed::of(t, key, now),
             expires: Expiry::of(t, key.expires_at.as_deref(), now),
-            created: format::date(t, &key.created_at),
+            created: format::time(t, &key.created_at),
         }
     }
 }

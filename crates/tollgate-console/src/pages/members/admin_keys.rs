@@ -107,7 +107,7 @@ impl AdminKeyRow {
             scope: role(t, &key.scope),
             member: key.member.clone(),
             expires: Expiry::of(t, key.expires_at.as_deref(), now),
-            created: format::date(t, &key.created_at),
+            created: format::time(t, &key.created_at),
             revoked: key.revoked_at.as_deref().and_then(|at| format::time(t, at)),
         }
     }

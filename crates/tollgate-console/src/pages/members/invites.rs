@@ -94,7 +94,7 @@ impl InviteRow {
             is_open: invite.state == "open",
             member: invite.member.clone(),
             created_by: audit_action::author(&invite.created_by).to_owned(),
-            created: format::date(t, &invite.created_at),
+            created: format::time(t, &invite.created_at),
             expires: format::time(t, &invite.expires_at),
         }
     }

@@ -126,7 +126,7 @@ impl MemberRow {
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
             spent: money::cents(t, sale),
             last_used: member.last_used_at.as_deref().and_then(|at| Some((format::time(t, at)?, format::ago(t, at, now)))),
-            created: format::date(t, &member.created_at),
+            created: format::time(t, &member.created_at),
         }
     }
 }
@@ -172,7 +172,7 @@ impl MemberDetail {
             balance: None,
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
             spent: money::cents(t, sale),
-            created: format::date(t, &member.created_at),
+            created: format::time(t, &member.created_at),
             login: None,
         }
     }

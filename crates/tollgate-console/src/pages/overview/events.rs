@@ -29,6 +29,8 @@ pub(in crate::pages) struct Event {
     pub(in crate::pages) text: String,
     pub(in crate::pages) ago: String,
     pub(in crate::pages) at: String,
+    /// The time in UTC.
+    pub(in crate::pages) exact: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,7 +86,14 @@ pub(in crate::pages) fn of_transition(t: Locale, transition: &TransitionObject, 
         "degraded" => ("warn", t.say_with("event.degraded", &[("name", &name)])),
         _ => ("badc", t.say_with("event.unavailable", &[("name", &name), ("reason", &reason)])),
     };
-    Event { icon, text, ago: format::ago(t, &transition.since, now), at: transition.since.clone() }
+    Event::of(t, (icon, text), &transition.since, now)
+}
+
+impl Event {
+    fn of(t: Locale, (icon, text): (&'static str, String), at: &str, now: Timestamp) -> Self {
+        let exact = format::time(t, at).map(|time| time.text).unwrap_or_default();
+        Self { icon, text, ago: format::ago(t, at, now), at: at.to_owned(), exact }
+    }
 }
 
 fn of_audit(t: Locale, entry: &AuditObject, now: Timestamp) -> Event {
@@ -99,7 +108,7 @@ fn of_audit(t: Locale, entry: &AuditObject, now: Timestamp) -> Event {
     let kind = kind(t, &entry.kind);
     let actor = audit_action::author(&entry.actor);
     let text = t.say_with("event.sentence", &[("actor", actor), ("verb", verb), ("kind", &kind), ("name", &entry.name)]);
-    Event { icon, text, ago: format::ago(t, &entry.at, now), at: entry.at.clone() }
+    Event::of(t, (icon, text), &entry.at, now)
 }
 
 /// The kind of a row.

@@ -83,23 +83,23 @@ struct Difference {
 }
 
 #[derive(Debug)]
-struct ImportRow {
+pub(in crate::pages) struct ImportRow {
     id: String,
-    model: String,
-    channel: Option<String>,
+    pub(in crate::pages) model: String,
+    pub(in crate::pages) channel: Option<String>,
     tone: &'static str,
     icon: &'static str,
-    state: &'static str,
+    pub(in crate::pages) state: &'static str,
     is_written: bool,
     /// Whether the price has figures now that the list lacks. Such a row is not preselected.
     loses_figures: bool,
     is_same: bool,
-    reason: String,
-    before: String,
+    pub(in crate::pages) reason: String,
+    pub(in crate::pages) before: String,
     /// The figures of the list beside those before; none for a price without figures.
     figures: Vec<ComparedFigure>,
-    after: String,
-    notes: String,
+    pub(in crate::pages) after: String,
+    pub(in crate::pages) notes: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,7 +114,7 @@ struct ImportAnswer {
 }
 
 #[derive(Debug, Deserialize)]
-struct RowObject {
+pub(in crate::pages) struct RowObject {
     id: String,
     model: String,
     channel: Option<String>,
@@ -132,7 +132,7 @@ struct SkippedObject {
 }
 
 impl ImportRow {
-    fn of(t: Locale, row: &RowObject) -> Self {
+    pub(in crate::pages) fn of(t: Locale, row: &RowObject) -> Self {
         let (tone, icon, state) = match row.state.as_str() {
             "new" => ("ok", "plus", t.say("pricing.state_new")),
             "changed" => ("info", "edit", t.say("pricing.state_changed")),

@@ -324,15 +324,21 @@ fn several_keys_are_changed_at_once() {
     let page = op.page(&admin.gateway, "/keys");
     let undo = format!("/key-selection/enable?key={one}&key={two}");
     assert!(page.contains("The keys are off.") && page.contains(&undo.replace('&', "&#38;")), "{page}");
-    assert_eq!(location(&op.post(&admin.gateway, &undo, &[])), "/keys");
+    assert!(page.contains("name=\"to\" value=\"/keys\""), "{page}");
+    assert_eq!(location(&op.post(&admin.gateway, &undo, &[("to", "/keys?search=o")])), "/keys?search=o");
     assert_eq!((state(&one), state(&two)), (json!("active"), json!("active")));
 
     let ask = op.post(&admin.gateway, "/key-selection", &both("do", "move"));
-    assert!(op.page(&admin.gateway, location(&ask)).contains("name=\"groups\""));
+    let asked = op.page(&admin.gateway, location(&ask));
+    assert!(asked.contains("type=\"checkbox\"") && asked.contains("name=\"group\" value=\"default\""), "{asked}");
+    let wrong = op.post(&admin.gateway, "/key-selection/move", &both("group", "nowhere"));
+    assert!(wrong.status == 422 && wrong.text().contains("There is no such group"), "{}", wrong.text());
     let wrong = op.post(&admin.gateway, "/key-selection/move", &both("groups", "nowhere"));
     assert!(wrong.status == 422 && wrong.text().contains("There is no such group"), "{}", wrong.text());
-    assert_eq!(location(&op.post(&admin.gateway, "/key-selection/move", &both("groups", "default"))), "/keys");
+    assert_eq!(location(&op.post(&admin.gateway, "/key-selection/move", &both("group", "default"))), "/keys");
     assert_eq!(admin.get(&format!("/admin/v1/keys/{two}"))["groups"], json!(["default"]));
+    let asked = op.page(&admin.gateway, location(&ask));
+    assert!(asked.contains("value=\"default\" checked"), "the groups that all have are chosen: {asked}");
 
     let ask = op.post(&admin.gateway, "/key-selection", &both("do", "revoke"));
     assert!(op.page(&admin.gateway, location(&ask)).contains("Type the number of keys, 2"));
@@ -347,6 +353,63 @@ fn several_keys_are_changed_at_once() {
     assert!(op.page(&admin.gateway, "/keys").contains("The keys are revoked."));
     let none = op.post(&admin.gateway, "/key-selection", &[("do", "off")]);
     assert_eq!(location(&none), "/keys");
+}
+
+#[test]
+fn actions_on_chosen_keys_return_to_the_list_with_its_filter() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let id = admin.post("/admin/v1/keys", &json!({"name": "one", "member": "op"}))["id"].as_str().unwrap().to_owned();
+    let mut op = signed_in(&admin, "op");
+    let list = "/keys?search=one&sort=name";
+    let page = op.page(&admin.gateway, list);
+    let (_, bar) = page.split_once("id=\"selection\"").unwrap();
+    assert!(bar.contains("name=\"to\" value=\"/keys?search=one&#38;sort=name\""), "{bar}");
+    let act = |what: &'static str, to: &'static str| [("key", id.clone()), ("do", what.to_owned()), ("to", to.to_owned())];
+    let send = |op: &mut Person, fields: &[(&str, String)]| {
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        op.post(&admin.gateway, "/key-selection", &fields)
+    };
+    for what in ["off", "on"] {
+        assert_eq!(location(&send(&mut op, &act(what, list))), list, "{what}");
+    }
+    for elsewhere in ["//example.com/keys", "/log", "/keys/x", "https://example.com/keys"] {
+        assert_eq!(location(&send(&mut op, &act("on", elsewhere))), "/keys", "{elsewhere}");
+    }
+    for (what, field) in [("move", ("group", "default")), ("revoke", ("typed_name", "one"))] {
+        let asked = location(&send(&mut op, &act(what, list))).to_owned();
+        let page = op.page(&admin.gateway, &asked);
+        let [hidden, cancel] =
+            ["name=\"to\" value=", "btn ghost\" href="].map(|part| format!("{part}\"/keys?search=one&#38;sort=name\""));
+        assert!(page.contains(&hidden) && page.contains(&cancel), "{what}: {page}");
+        let done = op.post(&admin.gateway, &format!("/key-selection/{what}"), &[("key", id.as_str()), ("to", list), field]);
+        assert_eq!(location(&done), list, "{what}");
+    }
+}
+
+/// Only operators turn a key on again.
+#[test]
+fn members_are_asked_before_they_turn_a_key_off() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    admin.patch("/admin/v1/groups/default", &json!({"self_service": true}));
+    let id = admin.post("/admin/v1/keys", &json!({"name": "ci", "member": "ann"}))["id"].as_str().unwrap().to_owned();
+    let state = || admin.get(&format!("/admin/v1/keys/{id}"))["state"].clone();
+    let mut ann = signed_in(&admin, "ann");
+    let of_list = ann.post(&admin.gateway, &format!("/keys/{id}/disable"), &[("to", "/keys?search=ci")]);
+    assert_eq!(location(&of_list), format!("/key-selection/off?key={id}&to=%2Fkeys%3Fsearch%3Dci"));
+    let of_several = ann.post(&admin.gateway, "/key-selection", &[("key", id.as_str()), ("do", "off")]);
+    assert_eq!(location(&of_several), format!("/key-selection/off?key={id}"));
+    let of_page = ann.post(&admin.gateway, &format!("/keys/{id}/disable"), &[]);
+    let asked = location(&of_page).to_owned();
+    let page = ann.page(&admin.gateway, &asked);
+    assert!(page.contains("Only an operator can switch them on again") && page.contains("ci"), "{page}");
+    assert_eq!(state(), json!("active"), "nothing has happened yet");
+    let own = format!("/keys/{id}");
+    assert_eq!(location(&ann.post(&admin.gateway, "/key-selection/off", &[("key", &id), ("to", &own)])), own);
+    assert_eq!(state(), json!("disabled"));
+    let page = ann.page(&admin.gateway, &own);
+    assert!(page.contains("The keys are off.") && !page.contains("data-undo"), "{page}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! First run, invites, signing in with and without codes, and the profile.
 
 use serde_json::json;
+use tollgate_testkit::{Postgres, TestGateway};
 
-use super::{Person, location};
+use super::{Person, form, location, signed_in};
 use crate::{
     admin::Admin,
     identity::{PASSWORD, make_member},
+    support::PROGRAM,
 };
 
 fn path_of(link: &str) -> &str {
@@ -266,4 +268,23 @@ fn sessions_of_others_are_not_found() {
     assert_eq!(eve.post(&admin.gateway, &format!("/profile/sessions/{id}/end"), &[]).status, 404);
     assert_eq!(ann.get(&admin.gateway, "/profile").status, 200);
     assert_eq!(eve.get(&admin.gateway, "/setup/gateway").status, 404);
+}
+
+#[test]
+fn form_that_is_sent_while_the_database_is_away_leads_back_to_its_page() {
+    let Some(mut postgres) = Postgres::start("form_that_is_sent_while_the_database_is_away_leads_back_to_its_page") else { return };
+    let admin = Admin::of(TestGateway::builder(PROGRAM).env("DATABASE_URL", &postgres.url()).without_record_check().spawn());
+    make_member(&admin, "op", "operator");
+    let op = signed_in(&admin, "op");
+    let token = op.csrf_token(&admin.gateway).unwrap();
+    postgres.stop();
+    let origin = format!("http://{}", admin.gateway.address());
+    let fields = [("name", "typed-name"), ("csrf", token.as_str())];
+    let answer = admin.gateway.send(&op.with_cookies(form("/groups/new", &fields).header("origin", &origin)));
+    let page = answer.text();
+    assert_eq!(answer.status, 503, "{page}");
+    // With a script the tab keeps what was typed; the page itself has none of it.
+    assert!(page.contains("data-form-lost=\"") && page.contains("href=\"/groups/new\"") && !page.contains("typed-name"), "{page}");
+    assert!(page.contains("<noscript><p>Reload this page to send what you typed again.</p></noscript>"), "{page}");
+    postgres.restart();
 }

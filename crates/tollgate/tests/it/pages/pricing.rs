@@ -60,7 +60,7 @@ fn price_is_set_with_tiers_and_a_schedule() {
     assert!(of_all.contains("/pricing/history?model=echo\">echo</a>") && of_all.contains("Input $1.50"), "{of_all}");
     let history = op.page(&admin.gateway, "/pricing/history?model=echo");
     assert!(
-        history.contains("Input $1.50") && history.contains("from 1 Jan 2090: Input $9.00") && history.contains("<span>op"),
+        history.contains("Input $1.50") && history.contains("from 1 Jan 2090 UTC: Input $9.00") && history.contains("<span>op"),
         "{history}"
     );
 

@@ -181,6 +181,20 @@ fn jobs_show_their_results() {
         let path = location(&root.post(gateway, "/system/jobs", &[("kind", kind)])).to_owned();
         let page = ended(&mut root, gateway, &path);
         assert!(page.contains(says), "{kind}: {page}");
+        // The commands' sentences are translated by their English words.
+        let mut chinese = Person { language: Some("zh-CN"), ..root.clone() };
+        let page = chinese.page(gateway, &path);
+        let (_, result) = page.split_once("id=\"result-title\"").unwrap();
+        let (result, _) = result.split_once("</section>").unwrap();
+        match kind {
+            "doctor" => {
+                for said in ["所有值均有效", "可用 ", "配置清单修订版本", "个渠道中已启用", "个已结束的请求", "首次备份时创建"]
+                {
+                    assert!(result.contains(said), "no {said} in {result}");
+                }
+            }
+            _ => assert!(!result.contains("lang=\"en\""), "{kind}: {result}"),
+        }
     }
     let page = root.page(gateway, "/system");
     assert!(page.contains("/admin/v1/backups/") && page.contains("Done"), "{page}");
@@ -199,14 +213,16 @@ fn jobs_show_their_results() {
 
     let catalog = admin.get("/admin/v1/catalog")["file"].as_str().unwrap().to_owned();
     let path = location(&root.post(gateway, "/system/replay", &[("file", catalog.as_str())])).to_owned();
-    assert!(ended(&mut root, gateway, &path).contains("replayed"));
+    let page = ended(&mut root, gateway, &path);
+    assert!(page.contains("Requests replayed") && page.contains("All requests") && page.contains("JSON"), "{page}");
     let days = [("file", catalog.as_str()), ("since", "2026-02-30"), ("until", "2026-02-30")];
     assert_eq!(root.post(gateway, "/system/replay", &days).status, 422);
     let refused = root.post(gateway, "/system/replay", &[("file", "[[group]]\nname = 5\n"), ("model", "m")]);
     assert!(refused.status == 422 && refused.text().contains("value=\"m\""), "{}", refused.text());
     let import = [("source", "built_in"), ("to", "both"), ("dry_run", "true")];
     let path = location(&root.post(gateway, "/system/import", &import)).to_owned();
-    assert!(ended(&mut root, gateway, &path).contains("JSON"));
+    let page = ended(&mut root, gateway, &path);
+    assert!(page.contains("Nothing is written") && page.contains("JSON"), "{page}");
     assert_eq!(root.post(gateway, "/system/jobs", &[("kind", "nothing")]).status, 422);
     assert_eq!(root.get(gateway, "/system/jobs/job_01ARZ3NDEKTSV4RRFFQ69G5FAV").status, 404);
 }

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, io::Read as _};
 
-use tollgate_testkit::{ClientResponse, Request};
+use serde_json::json;
+use tollgate_testkit::{ClientResponse, Request, UPSTREAM_CREDENTIAL};
 
 use super::{
     Person,
@@ -10,7 +11,7 @@ use super::{
     form,
     operators::{make, owner, upstream},
 };
-use crate::{admin::Admin, identity::make_member};
+use crate::{admin::Admin, identity::make_member, support};
 
 /// Most bytes that a browser loads for the first page.
 const MAX_FIRST_VIEW: usize = 120_000;
@@ -77,6 +78,34 @@ fn first_views_of_heavy_pages_stay_within_120_kb() {
         "/docs",
         "/system",
     ] {
+        let bytes = first_view(&admin, &boss, path);
+        assert!(bytes <= MAX_FIRST_VIEW, "{path}: {bytes} bytes");
+    }
+}
+
+/// With full pages of channels, keys and records.
+#[test]
+fn first_views_of_full_lists_stay_within_120_kb() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let boss = owner(&admin);
+    let mut channels = vec!["echo".to_owned()];
+    for number in 0..30 {
+        let name = format!("channel-{number}");
+        let channel = json!({
+            "name": name, "provider": "compatible", "base_url": upstream.openai_url(), "private_network": true,
+            "accounts": [{"name": "one", "credential": UPSTREAM_CREDENTIAL}], "serves": [{"model": format!("model-{number}")}],
+        });
+        admin.post("/admin/v1/channels", &channel);
+        channels.push(name);
+    }
+    admin.patch("/admin/v1/groups/default", &json!({"channels": channels}));
+    for number in 0..60 {
+        admin.post("/admin/v1/keys", &json!({"name": format!("key-{number}")}));
+    }
+    for _ in 0..60 {
+        assert_eq!(admin.gateway.chat(&support::chat("echo")).status, 200);
+    }
+    for path in ["/channels", "/keys", "/log", "/models", "/status", "/overview", "/pricing"] {
         let bytes = first_view(&admin, &boss, path);
         assert!(bytes <= MAX_FIRST_VIEW, "{path}: {bytes} bytes");
     }
