@@ -473,6 +473,33 @@ test("filters change the list and the address without loading the page", async (
   await context.close();
 });
 
+test("search, order, group and facets of the square keep each other, with and without JavaScript", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled });
+    await page.goto(`${gateway.base}/models`);
+    // A choice is sent at once, or with the button of the form.
+    const choose = async (change, expected) => {
+      await change();
+      if (!javaScriptEnabled) await page.locator("#search button[type=submit]").click();
+      await page.waitForURL((url) => Object.entries(expected).every(([name, value]) => url.searchParams.get(name) === value));
+    };
+    await choose(() => page.locator("#facets input[name=vendor][value=Acme]").check(), { vendor: "Acme" });
+    await choose(() => page.locator("#sort").selectOption("price"), { vendor: "Acme", sort: "price" });
+    await choose(() => page.locator("#group").selectOption("priority"), { vendor: "Acme", sort: "price", group: "priority" });
+    await page.locator("#q").fill("acme");
+    await page.locator("#q").press("Enter");
+    const all = { vendor: "Acme", sort: "price", group: "priority", q: "acme" };
+    await page.waitForURL((url) => Object.entries(all).every(([name, value]) => url.searchParams.get(name) === value));
+    await choose(() => page.locator("#facets input[name=free]").check(), { ...all, free: "1" });
+    await page.getByText("1 of 3 models").waitFor();
+    await page.reload();
+    assert.ok(await page.locator("#facets input[name=vendor][value=Acme]").isChecked());
+    assert.deepEqual([await page.locator("#sort").inputValue(), await page.locator("#q").inputValue()], ["price", "acme"]);
+    if (javaScriptEnabled) await checkPage(page, faults, "models, filtered and sorted");
+    await context.close();
+  }
+});
+
 test("theme and language work with and without JavaScript", async () => {
   for (const javaScriptEnabled of [true, false]) {
     const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled });
