@@ -82,6 +82,62 @@ fn price_is_set_with_tiers_and_a_schedule() {
     assert_eq!(op.get(&admin.gateway, "/pricing/model?model=no-such").status, 404);
 }
 
+/// The fields of the form that the page has, as a browser would send them.
+fn fields(page: &str) -> Vec<(String, String)> {
+    let (_, form) = page.split_once("action=\"/pricing/model\"").unwrap();
+    let (form, _) = form.split_once("</form>").unwrap();
+    let attribute = |tag: &str, name: &str| {
+        let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+        Some(rest.split('"').next()?.replace("&#34;", "\""))
+    };
+    let inputs = form.split("<input").skip(1).map(|rest| rest.split('>').next().unwrap());
+    let sent = inputs.filter(|tag| !tag.contains("type=\"checkbox\"") || tag.contains(" checked"));
+    sent.filter_map(|tag| Some((attribute(tag, "name")?, attribute(tag, "value").unwrap_or_default()))).collect()
+}
+
+#[test]
+fn changing_a_figure_keeps_the_time_and_the_tiers_of_a_price() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    let price = |admin: &Admin| admin.get("/admin/v1/prices?model=echo")["items"][0]["price"].clone();
+    let put = |tiers: u64| {
+        let tiers: Vec<_> = (1..=tiers).map(|tier| json!({"above": tier * 1_000, "input": tier.to_string()})).collect();
+        let later = json!({"valid_from": "2090-01-01T08:00:00Z", "input": "2", "output": "3", "tiers": tiers});
+        ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": [{"input": "1", "output": "2"}, later]}))));
+    };
+    put(16);
+    let (held, path) = (price(&admin), "/pricing/model?model=echo&entry=1");
+    let page = op.page(&admin.gateway, path);
+    assert!(page.contains("From 1 Jan 2090, 08:00 UTC.") && page.contains("from 1 Jan 2090, 08:00 UTC</a>"), "{page}");
+    let mut send = |page: &str, changed: (&str, &str)| {
+        let typed: Vec<_> = fields(page);
+        assert!(typed.iter().any(|(name, _)| name == changed.0), "{page}");
+        let sent = typed.iter().filter(|(name, _)| name != changed.0 && name != "csrf");
+        let sent: Vec<(&str, &str)> = sent.map(|(name, value)| (name.as_str(), value.as_str())).chain([changed]).collect();
+        op.post(&admin.gateway, "/pricing/model", &sent)
+    };
+    location(&send(&page, ("output", "4")));
+    let mut expected = held;
+    expected[1]["output"] = json!("4.00");
+    assert_eq!(price(&admin), expected);
+
+    let page = admin_page(&admin, path);
+    location(&send(&page, ("valid_from", "2090-01-02")));
+    assert_eq!(price(&admin)[1]["valid_from"], "2090-01-02T00:00:00Z");
+    assert_eq!(price(&admin)[1]["tiers"].as_array().unwrap().len(), 16);
+
+    put(17);
+    let held = price(&admin);
+    let refused = send(&admin_page(&admin, path), ("output", "5"));
+    assert!(refused.status == 422 && refused.text().contains("more than 16 tiers"), "{}", refused.text());
+    assert_eq!(price(&admin), held);
+}
+
+fn admin_page(admin: &Admin, path: &str) -> String {
+    signed_in(admin, "op").page(&admin.gateway, path)
+}
+
 #[test]
 fn model_factor_is_set_on_the_page_of_group_prices() {
     let admin = Admin::echo();
