@@ -443,6 +443,31 @@ test("the keyboard reaches every page", async () => {
   await context.close();
 });
 
+test("visitors move along the cards of the square, to other pages and to the help by keyboard", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await page.goto(`${gateway.base}/models`);
+  const names = await page.locator(".model a.name").allTextContents();
+  assert.ok(names.length > 1);
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  for (const [key, name] of [["j", names[0]], ["j", names[1]], ["k", names[0]]]) {
+    await page.keyboard.press(key);
+    assert.equal(await focused(), name);
+  }
+  await page.keyboard.press("?");
+  await page.locator("dialog.palette #shortcuts").waitFor();
+  assert.equal(await page.locator("dialog.palette kbd", { hasText: "Ctrl" }).count(), 0, "visitors have no search");
+  await checkPage(page, faults, "shortcuts of visitors");
+  await page.keyboard.press("Escape");
+  await page.locator("dialog").waitFor({ state: "detached" });
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/models/**");
+  await page.keyboard.press("g");
+  await page.keyboard.press("s");
+  await page.waitForURL("**/status");
+  await context.close();
+});
+
 test("the foot of the sidebar is in view, and what has the focus is not behind it", async () => {
   for (const height of [900, 700]) {
     const { context, page } = await openPage(browser, { viewport: { width: 1440, height }, locale: "en" });

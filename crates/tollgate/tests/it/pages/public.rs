@@ -18,6 +18,8 @@ fn square_page_shows_the_models_and_can_be_closed_to_visitors() {
     assert!(detail.contains("curl ") && detail.contains("/v1/chat/completions"), "{detail}");
     assert_eq!(visitor.get(&admin.gateway, "/models/unknown").status, 404);
     assert!(visitor.page(&admin.gateway, "/status").contains("All models are available."));
+    let shortcuts = visitor.page(&admin.gateway, "/shortcuts");
+    assert!(shortcuts.contains("<kbd>g</kbd> <kbd>m</kbd>") && !shortcuts.contains("<kbd>Ctrl</kbd>"), "{shortcuts}");
     assert_eq!(location(&visitor.get(&admin.gateway, "/")), "/models");
     admin.call("PUT", "/admin/v1/settings/square.public", Some(&json!({"value": false})));
     assert_eq!(location(&visitor.get(&admin.gateway, "/models")), "/sign-in?to=%2Fmodels");
