@@ -72,6 +72,7 @@ mod spent_budget;
 mod stages;
 mod status;
 mod strip;
+mod suggestions;
 mod system;
 mod undo;
 mod views;
