@@ -516,7 +516,7 @@ test("search, order, group and facets of the square keep each other, with and wi
     const all = { vendor: "Acme", sort: "price", group: "priority", q: "acme" };
     await page.waitForURL((url) => Object.entries(all).every(([name, value]) => url.searchParams.get(name) === value));
     await choose(() => page.locator("#facets input[name=free]").check(), { ...all, free: "1" });
-    await page.getByText("1 of 3 models").waitFor();
+    await page.getByText(/^1 of \d+ models$/).waitFor();
     await page.reload();
     assert.ok(await page.locator("#facets input[name=vendor][value=Acme]").isChecked());
     assert.deepEqual([await page.locator("#sort").inputValue(), await page.locator("#q").inputValue()], ["price", "acme"]);

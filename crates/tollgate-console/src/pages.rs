@@ -32,6 +32,7 @@ mod keys;
 mod layout;
 mod ledger;
 mod lines;
+mod list_order;
 pub(crate) mod locale;
 mod log;
 mod mark;

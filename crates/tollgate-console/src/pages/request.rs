@@ -140,7 +140,7 @@ impl PageRequest {
     }
 
     /// The query of this request without some of its parameters and with others.
-    fn other_query(&self, without: &[&str], with: &[(&'static str, String)]) -> String {
+    pub(crate) fn other_query(&self, without: &[&str], with: &[(&'static str, String)]) -> String {
         let kept = self.query.pairs().filter(|(name, value)| !without.contains(name) && !value.is_empty());
         Serializer::new(String::new()).extend_pairs(kept).extend_pairs(with).finish()
     }

@@ -107,7 +107,7 @@ async fn of_catalog(request: &PageRequest) -> Result<Vec<(Names, Vec<Suggested>)
     let accounts = catalog
         .channels
         .values()
-        .flat_map(|channel| channel.accounts.iter().map(|account| format!("{}/{}", channel.spec.name, account.spec.name)));
+        .flat_map(|channel| channel.accounts.iter().map(move |account| format!("{}/{}", channel.spec.name, account.spec.name)));
     Ok(vec![
         (Names::Models, first(catalog.mappings_by_model.keys().cloned())),
         (Names::Groups, first(catalog.groups.values().map(|group| group.name.clone()))),

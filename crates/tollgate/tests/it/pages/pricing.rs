@@ -3,7 +3,11 @@
 use serde_json::json;
 use tollgate_testkit::Upstream;
 
-use super::{attacks::signed_in, location};
+use super::{
+    attacks::signed_in,
+    location,
+    operators::{make, owner, upstream},
+};
 use crate::{
     admin::{Admin, ok},
     identity::make_member,
@@ -222,4 +226,48 @@ fn simulator_names_prices_and_exclusions() {
     assert!(unknown.contains("no channel serves a model of this name"), "{unknown}");
     let key = op.page(&admin.gateway, "/pricing/simulate?model=chat-model&key=unknown&input=1");
     assert!(key.contains("There is no such key"), "{key}");
+}
+
+/// The position of a link in a page.
+fn place(page: &str, link: &str) -> usize {
+    page.find(link).unwrap_or_else(|| panic!("{link}: {page}"))
+}
+
+#[test]
+fn groups_and_prices_are_sorted_by_the_heads_of_their_tables() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut op = owner(&admin);
+    make(&admin, &mut op, &upstream, "main");
+    for (name, multiplier) in [("zeta", "3"), ("alpha", "2")] {
+        admin.post("/admin/v1/groups", &json!({"name": name, "channels": ["main"], "sale_multiplier": multiplier}));
+    }
+    let [zeta, alpha] = ["zeta", "alpha"].map(|name| {
+        let id = admin.get(&format!("/admin/v1/groups/{name}"))["id"].as_str().unwrap().to_owned();
+        format!("/groups/{id}\"")
+    });
+    let page = op.page(&admin.gateway, "/groups");
+    assert!(place(&page, &zeta) < place(&page, &alpha) && page.contains("href=\"?sort=name\""), "{page}");
+    let page = op.page(&admin.gateway, "/groups?sort=name");
+    assert!(place(&page, &alpha) < place(&page, &zeta) && page.contains("aria-sort=\"ascending\""), "{page}");
+    assert!(page.contains("/groups.csv?sort=name\""), "{page}");
+    let page = op.page(&admin.gateway, "/groups?sort=multiplier");
+    assert!(place(&page, &zeta) < place(&page, &alpha) && page.contains("aria-sort=\"descending\""), "{page}");
+    let file = op.page(&admin.gateway, "/groups.csv?sort=name");
+    assert!(place(&file, ",alpha,") < place(&file, ",zeta,"), "{file}");
+
+    let serves = ["aa", "bb"].map(|model| json!({"model": model, "upstream": model}));
+    admin.patch("/admin/v1/channels/main", &json!({"serves": serves}));
+    for (model, input) in [("aa", "1"), ("bb", "2")] {
+        ok(&admin.call("PUT", &format!("/admin/v1/prices/{model}"), Some(&json!({"price": {"input": input, "output": "3"}}))));
+    }
+    let (aa, bb) = ("/pricing/model?model=aa\"", "/pricing/model?model=bb\"");
+    let page = op.page(&admin.gateway, "/pricing?state=priced");
+    assert!(place(&page, aa) < place(&page, bb) && page.contains("href=\"?state=priced&#38;sort=input\""), "{page}");
+    let page = op.page(&admin.gateway, "/pricing?state=priced&sort=input");
+    assert!(place(&page, bb) < place(&page, aa) && page.contains("<option value=\"input\" selected>"), "{page}");
+    let file = op.page(&admin.gateway, "/pricing.csv?sort=input");
+    assert!(place(&file, "\nbb,") < place(&file, "\naa,"), "{file}");
+    for sort in ["output", "margin", "unknown"] {
+        place(&op.page(&admin.gateway, &format!("/pricing?sort={sort}")), aa);
+    }
 }
