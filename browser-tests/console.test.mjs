@@ -443,6 +443,31 @@ test("the keyboard reaches every page", async () => {
   await context.close();
 });
 
+test("visitors move along the cards of the square, to other pages and to the help by keyboard", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await page.goto(`${gateway.base}/models`);
+  const names = await page.locator(".model a.name").allTextContents();
+  assert.ok(names.length > 1);
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  for (const [key, name] of [["j", names[0]], ["j", names[1]], ["k", names[0]]]) {
+    await page.keyboard.press(key);
+    assert.equal(await focused(), name);
+  }
+  await page.keyboard.press("?");
+  await page.locator("dialog.palette #shortcuts").waitFor();
+  assert.equal(await page.locator("dialog.palette kbd", { hasText: "Ctrl" }).count(), 0, "visitors have no search");
+  await checkPage(page, faults, "shortcuts of visitors");
+  await page.keyboard.press("Escape");
+  await page.locator("dialog").waitFor({ state: "detached" });
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/models/**");
+  await page.keyboard.press("g");
+  await page.keyboard.press("s");
+  await page.waitForURL("**/status");
+  await context.close();
+});
+
 test("the foot of the sidebar is in view, and what has the focus is not behind it", async () => {
   for (const height of [900, 700]) {
     const { context, page } = await openPage(browser, { viewport: { width: 1440, height }, locale: "en" });
@@ -471,6 +496,33 @@ test("filters change the list and the address without loading the page", async (
   assert.ok(await page.getByLabel("Free").isChecked());
   await checkPage(page, faults, "models, filtered");
   await context.close();
+});
+
+test("search, order, group and facets of the square keep each other, with and without JavaScript", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled });
+    await page.goto(`${gateway.base}/models`);
+    // A choice is sent at once, or with the button of the form.
+    const choose = async (change, expected) => {
+      await change();
+      if (!javaScriptEnabled) await page.locator("#search button[type=submit]").click();
+      await page.waitForURL((url) => Object.entries(expected).every(([name, value]) => url.searchParams.get(name) === value));
+    };
+    await choose(() => page.locator("#facets input[name=vendor][value=Acme]").check(), { vendor: "Acme" });
+    await choose(() => page.locator("#sort").selectOption("price"), { vendor: "Acme", sort: "price" });
+    await choose(() => page.locator("#group").selectOption("priority"), { vendor: "Acme", sort: "price", group: "priority" });
+    await page.locator("#q").fill("acme");
+    await page.locator("#q").press("Enter");
+    const all = { vendor: "Acme", sort: "price", group: "priority", q: "acme" };
+    await page.waitForURL((url) => Object.entries(all).every(([name, value]) => url.searchParams.get(name) === value));
+    await choose(() => page.locator("#facets input[name=free]").check(), { ...all, free: "1" });
+    await page.getByText(/^1 of \d+ models$/).waitFor();
+    await page.reload();
+    assert.ok(await page.locator("#facets input[name=vendor][value=Acme]").isChecked());
+    assert.deepEqual([await page.locator("#sort").inputValue(), await page.locator("#q").inputValue()], ["price", "acme"]);
+    if (javaScriptEnabled) await checkPage(page, faults, "models, filtered and sorted");
+    await context.close();
+  }
 });
 
 test("theme and language work with and without JavaScript", async () => {

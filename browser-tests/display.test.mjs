@@ -195,6 +195,24 @@ test("times of a period are typed in the zone that is shown, and sent in UTC", a
   });
 });
 
+test("charts say which figure is pointed at, and when in the zone that is shown", async () => {
+  await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
+    const key = await makeKey(page, "pointed-at");
+    await chat(key, { messages: [{ role: "user", content: "Hello" }] });
+    const title = page.locator("section[aria-labelledby=outcomes] a:has(> rect.completed) > title").last();
+    await until(() => page.goto(`${gateway.base}/overview?range=1h`).then(() => title.count()), (count) => count > 0);
+    const plain = (text) => text.replace(/\s+/g, " ").trim();
+    const format = new Intl.DateTimeFormat("en-GB", {
+      day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", timeZone: "America/New_York",
+    });
+    const at = new Date(await title.locator("time").getAttribute("datetime"));
+    assert.match(plain(await title.textContent()), new RegExp(`^${format.format(at)}: Completed \\d+$`));
+    const column = page.locator("svg.lines .hit title").last();
+    assert.match(plain(await column.textContent()), /^\d+ \w+ \d{4}, \d\d:\d\d: p50 .+ · p95 .+ · p99 .+$/);
+    await checkPage(page, faults, "overview with titles in its charts");
+  });
+});
+
 test("times are in the zone of the profile", async () => {
   await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
     await page.goto(`${gateway.base}/profile`);

@@ -124,12 +124,14 @@ async function fails(page, faults, name, { route, ask, part }) {
 test("a part that a script loads says that it failed, and is asked for again", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.clock.install();
-    await page.goto(`${gateway.base}/channels`);
-    await page.locator(".live", { hasText: "Live" }).waitFor();
-    await page.locator("#part table").hover();
-    await page.clock.fastForward(1000);
-    await page.locator(".live.paused", { hasText: "Paused" }).waitFor();
-    await page.mouse.move(0, 0);
+    for (const [path, part] of [["/overview", "#part .tiles"], ["/channels", "#part table"]]) {
+      await page.goto(gateway.base + path);
+      await page.locator(".live", { hasText: "Live" }).waitFor();
+      await page.locator(part).first().hover();
+      await page.clock.fastForward(1000);
+      await page.locator(".live.paused", { hasText: "Paused" }).waitFor();
+      await page.mouse.move(0, 0);
+    }
     await fails(page, faults, "channels not refreshed", {
       route: "**/channels*", part: "#part", ask: () => page.clock.fastForward(31_000),
     });

@@ -94,7 +94,8 @@ keepDrafts(() => announce(root.dataset.restored));
 const TOUCHED = matchMedia("(hover: none)");
 document.addEventListener("click", (event) => {
   if (!TOUCHED.matches || event.defaultPrevented || event.target.closest("a, button, input, select, textarea, label, summary")) return;
-  announce(event.target.closest("[title]")?.getAttribute("title"));
+  // A column of a chart has its title as an element.
+  announce(event.target.closest("[title]")?.getAttribute("title") ?? event.target.closest(".hit")?.textContent);
 });
 
 // Undoing is offered for ten seconds, and longer while the button is pointed at or focused.

@@ -1,8 +1,10 @@
-// The keyboard: Ctrl K searches, ? lists the shortcuts, g and a letter goes to a page, j and k move along rows, e exports them, r loads
-// again. Search and shortcuts are pages of the server in a dialog.
+// The keyboard: Ctrl K searches, ? lists the shortcuts, g and a letter goes to a page, j and k move along rows or cards, e exports them, r
+// loads again. Search and shortcuts are pages of the server in a dialog.
 import { loadPart } from "./parts.js";
 
+// Visitors have no search.
 const search = document.querySelector("a[data-palette]");
+const help = document.querySelector("[data-shortcuts]");
 const WAIT_MS = 150;
 
 function dialog(label) {
@@ -56,8 +58,8 @@ async function openSearch() {
 }
 
 async function openShortcuts() {
-  const made = dialog(search.dataset.shortcutsTitle);
-  const page = await loadPart(made, search.dataset.shortcuts, openShortcuts);
+  const made = dialog(help.dataset.shortcutsTitle);
+  const page = await loadPart(made, help.dataset.shortcuts, openShortcuts);
   const found = page?.getElementById("shortcuts");
   if (found) {
     made.append(found);
@@ -71,9 +73,9 @@ async function openShortcuts() {
 
 function moveAlongRows(step) {
   // The tables of charts are closed until the reader opens them.
-  const links = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a"));
+  const links = [...document.querySelectorAll("main :is(tbody tr, .model)")].map((row) => row.querySelector("a"));
   const rows = links.filter((link) => link?.checkVisibility());
-  const at = rows.findIndex((link) => link.closest("tr").contains(document.activeElement));
+  const at = rows.findIndex((link) => link.closest("tr, .model").contains(document.activeElement));
   rows[Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
 }
 
@@ -102,10 +104,10 @@ function press(event) {
   }
 }
 
-if (search) {
-  search.addEventListener("click", (event) => { event.preventDefault(); openSearch(); });
+if (help) {
+  search?.addEventListener("click", (event) => { event.preventDefault(); openSearch(); });
   document.addEventListener("keydown", (event) => {
-    if ((event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k") {
+    if (search && (event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k") {
       event.preventDefault();
       openSearch();
       return;

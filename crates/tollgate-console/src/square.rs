@@ -22,6 +22,7 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, request::Parts};
+use tollgate_core::visible_models;
 use tollgate_store::fields::FieldShape;
 
 use crate::{
@@ -81,6 +82,21 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Route
         router = router.route(path, service);
     }
     router
+}
+
+/// What someone sees, by name.
+#[derive(Debug)]
+pub(crate) struct SeenNames {
+    pub(crate) models: Vec<String>,
+    pub(crate) groups: Vec<String>,
+}
+
+/// The names of the models and groups that the sender of a request sees, used by pages.
+pub(crate) async fn names_for(state: &ConsoleState, (meta, headers): (&RequestMeta, &HeaderMap)) -> Result<SeenNames, ApiError> {
+    let catalog = state.gateway.catalog().await?;
+    let viewer = Viewer::of(state, meta, headers, &catalog).await?;
+    let models = visible_models(&catalog, viewer.audience()).into_iter().map(|model| model.model.spec.name.clone()).collect();
+    Ok(SeenNames { models, groups: viewer.groups().iter().map(|group| group.name.clone()).collect() })
 }
 
 async fn serve(state: Arc<ConsoleState>, feed: Feed, query: &'static [FieldShape], request: Request<Body>) -> Response<Body> {

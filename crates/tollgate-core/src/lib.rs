@@ -85,7 +85,8 @@ pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount
 pub use price_import::{ImportPlan, ImportRow, ImportScope, ImportState, KeptReason, listed_prices, plan_price_import};
 pub use price_limit::{InvalidMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
 pub use price_list::{
-    ListedPrice, MAX_PRICE_LIST_BYTES, MAX_PRICE_LIST_ROWS, PriceList, PriceListFault, PriceListFormat, SkippedPrice, write_csv,
+    ListedPrice, MAX_PRICE_LIST_BYTES, MAX_PRICE_LIST_ROWS, MAX_PRICE_LIST_TIERS, PriceList, PriceListFault, PriceListFormat,
+    SkippedPrice, write_csv,
 };
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};

@@ -14,6 +14,8 @@ pub use table::write_csv;
 pub const MAX_PRICE_LIST_BYTES: usize = 16 << 20;
 /// Limit of the entries of a list.
 pub const MAX_PRICE_LIST_ROWS: usize = 100_000;
+/// Limit of the tiers of one price in a list.
+pub const MAX_PRICE_LIST_TIERS: usize = 16;
 /// Most faults reported for one list.
 const MAX_FAULTS: usize = 100;
 

@@ -120,6 +120,8 @@ pub(crate) struct Part {
     pub(crate) class: &'static str,
     /// Query that is added to the link of its bar.
     pub(crate) query: String,
+    /// Name and figure of its series.
+    pub(crate) text: String,
     pub(crate) y: u64,
     pub(crate) height: u64,
 }
@@ -140,18 +142,20 @@ impl Chart {
             let text = format::time(t, at)?;
             Some(if is_daily { TimeText { text: format::day(t, &at[..at.len() - 10]), ..text } } else { text })
         };
+        let of_bar = |at: &str| if is_daily { format::date(t, at) } else { format::time(t, at) };
         let named = if figures.len() > FEW_NAMED { NAMED } else { FEW_NAMED };
         let times = evenly(figures.len(), named).into_iter().filter_map(time).collect();
         let width = figures.len() * STEP;
         let bar_width = if figures.len() <= FEW { BAR_OF_FEW } else { BAR };
         let bars = figures.into_iter().enumerate().filter_map(|(index, bar)| {
+            let shown: Vec<Amount> = bar.figures.iter().map(|figure| unit.show(t, *figure)).collect();
             Some(Bar {
-                at: format::time(t, &bar.at)?,
+                at: of_bar(&bar.at)?,
                 x: index * STEP + (STEP - bar_width) / 2,
                 link: bar.link,
                 total: unit.show(t, total(&bar.figures)).with_title(),
-                parts: parts(&series, &drawn(&bar.figures), top),
-                figures: bar.figures.iter().map(|figure| unit.show(t, *figure)).collect(),
+                parts: parts(&series, (&drawn(&bar.figures), &shown), top),
+                figures: shown,
             })
         });
         let bars = bars.collect();
@@ -172,17 +176,18 @@ impl Chart {
 }
 
 /// The rectangles of a bar from the bottom up. A figure above zero is always visible.
-fn parts(series: &[BarSeries], figures: &[u64], top: u64) -> Vec<Part> {
+fn parts(series: &[BarSeries], (figures, shown): (&[u64], &[Amount]), top: u64) -> Vec<Part> {
     let mut bottom = HEIGHT;
     let mut parts = Vec::new();
-    for (series, figure) in series.iter().zip(figures) {
+    for ((series, figure), shown) in series.iter().zip(figures).zip(shown) {
         if *figure == 0 {
             continue;
         }
         let height = u64::try_from(u128::from(*figure) * u128::from(HEIGHT) / u128::from(top.max(1))).unwrap_or(HEIGHT);
         let height = height.clamp(12, HEIGHT).min(bottom);
         bottom -= height;
-        parts.push(Part { class: series.class, query: series.query(), y: bottom, height });
+        let text = format!("{} {}", series.label, shown.with_title());
+        parts.push(Part { class: series.class, query: series.query(), text, y: bottom, height });
     }
     parts
 }
@@ -206,6 +211,8 @@ pub(super) fn round_up(most: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use askama::Template;
+
     use super::*;
 
     #[test]
@@ -232,20 +239,25 @@ mod tests {
     fn bar_parts_are_stacked_and_have_a_minimum_height() {
         let series = ["completed", "broke"].map(|class| BarSeries {
             class,
-            label: String::new(),
+            label: class.to_uppercase(),
             total: Amount::none(),
             filter: (class == "broke").then(|| ("outcome", "up stream".to_owned())),
         });
-        let found = parts(&series, &[50, 1], 100);
+        let parts = |figures: [u64; 2]| {
+            let shown = figures.map(|figure| Unit::Count.show(Locale::EN, figure));
+            super::parts(&series, (&figures, &shown), 100)
+        };
+        let text = str::to_owned;
+        let found = parts([50, 1]);
         assert_eq!(
             found,
             [
-                Part { class: "completed", query: String::new(), y: 500, height: 500 },
-                Part { class: "broke", query: "&outcome=up+stream".to_owned(), y: 488, height: 12 },
+                Part { class: "completed", query: String::new(), text: text("COMPLETED 50"), y: 500, height: 500 },
+                Part { class: "broke", query: text("&outcome=up+stream"), text: text("BROKE 1"), y: 488, height: 12 },
             ]
         );
-        assert!(parts(&series, &[0, 0], 100).is_empty());
-        let full = parts(&series, &[100, 5], 100);
+        assert!(parts([0, 0]).is_empty());
+        let full = parts([100, 5]);
         assert_eq!((full[0].height, full[1].y, full[1].height), (1_000, 0, 0));
     }
 
@@ -259,6 +271,38 @@ mod tests {
         // The scale has round figures of the currency, the bar its exact figure in USD.
         assert_eq!(chart.scale, ["CN¥12", "CN¥6", "CN¥0.00"]);
         assert_eq!((chart.bars[0].total.as_str(), chart.bars[0].parts[0].height), ("CN¥10.65 ($1.50)", 887));
+    }
+
+    /// The bars as a page has them.
+    #[derive(Debug, Template)]
+    #[template(path = "parts/bars.html")]
+    struct BarsPart {
+        t: Locale,
+        chart: Chart,
+    }
+
+    #[test]
+    fn every_part_of_a_bar_has_its_time_name_and_figure_as_title() {
+        let drawn = |at: &[&str], figures: &[u64]| {
+            let series = ["Completed", "<Refused>"].map(|label| BarSeries {
+                class: "completed",
+                label: label.to_owned(),
+                total: Amount::none(),
+                filter: None,
+            });
+            let bar = |at: &&str| BarFigures { at: (*at).to_owned(), figures: figures.to_vec(), link: "/log".to_owned() };
+            let chart = Chart::of(Locale::EN, "", series.to_vec(), at.iter().map(bar).collect());
+            BarsPart { t: Locale::EN, chart }.render().unwrap()
+        };
+        let html = drawn(&["2026-11-23T10:00:00Z"], &[1_200, 3]);
+        let time = "<title><time datetime=\"2026-11-23T10:00:00Z\" data-local>23 Nov 2026, 10:00 UTC</time>: ";
+        for text in ["1,203", "Completed 1,200", "&#60;Refused&#62; 3"] {
+            assert!(html.contains(&format!("{time}{text}</title>")), "{text}: {html}");
+        }
+        // Days are those of UTC in every zone.
+        let html = drawn(&["2026-11-23T00:00:00Z", "2026-11-24T00:00:00Z"], &[1, 0]);
+        assert!(html.contains("<title><time datetime=\"2026-11-24\">24 Nov 2026</time>: Completed 1</title>"), "{html}");
+        assert!(!drawn(&["2026-11-23T10:00:00Z"], &[0, 0]).contains("<title>"), "an empty chart has no bars");
     }
 
     #[test]

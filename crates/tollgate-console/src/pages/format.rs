@@ -255,6 +255,16 @@ pub(crate) fn date(t: Locale, rfc3339: &str) -> Option<TimeText> {
     Some(TimeText { text, machine: utc.strftime("%Y-%m-%d").to_string() })
 }
 
+/// Whether a time in RFC 3339 is the beginning of a UTC day.
+pub(crate) fn is_midnight(rfc3339: &str) -> bool {
+    rfc3339.ends_with("T00:00:00Z")
+}
+
+/// The time from which something is valid: the day, and with the time of day if it is not the beginning of one.
+pub(crate) fn beginning(t: Locale, rfc3339: &str) -> Option<TimeText> {
+    if is_midnight(rfc3339) { date(t, rfc3339) } else { time(t, rfc3339) }
+}
+
 /// Whole days until a point in time in RFC 3339; negative once it is over.
 pub(crate) fn days_until(rfc3339: &str, now: Timestamp) -> Option<i64> {
     let at = Timestamp(rfc3339.parse::<jiff::Timestamp>().ok()?.as_microsecond());
@@ -421,6 +431,8 @@ mod tests {
         assert_eq!(time(Locale::ZH_CN, at).unwrap().text, "2026年11月3日 09:05 UTC");
         assert_eq!(time(Locale::EN, at).unwrap().machine, "2026-11-03T09:05:07Z");
         assert_eq!(time(Locale::EN, "soon"), None);
+        assert_eq!(beginning(Locale::EN, "2030-01-01T00:00:00Z").unwrap().text, "1 Jan 2030");
+        assert_eq!(beginning(Locale::EN, "2030-01-01T08:00:00Z").unwrap().text, "1 Jan 2030, 08:00 UTC");
         let precise = "2026-11-03T09:05:07.204681Z";
         assert_eq!(second(Locale::EN, precise).unwrap().text, "3 Nov, 09:05:07 UTC");
         assert_eq!(second(Locale::ZH_CN, precise).unwrap().text, "11月3日 09:05:07 UTC");

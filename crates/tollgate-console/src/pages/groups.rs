@@ -2,6 +2,7 @@
 
 mod export;
 mod form;
+mod order;
 mod view;
 
 use std::{collections::HashMap, sync::Arc};
@@ -24,6 +25,7 @@ use super::{
     format,
     further_faults::with_further_faults,
     layout::{Layout, Script},
+    list_order::{ListOrder, page_of},
     locale::Locale,
     models::{ModelCard, SquareDocument, cards},
     operations,
@@ -51,7 +53,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
 ];
 
 /// Groups on a page of the list.
-const PAGE: &str = "100";
+const PAGE: usize = 100;
 /// Models that the preview names.
 const MAX_OFFERS: usize = 500;
 /// Channels that a form offers to choose from: as many as the list of channels has.
@@ -64,6 +66,8 @@ struct GroupsPage {
     t: Locale,
     /// The address of the same list as a file.
     csv: String,
+    order: ListOrder,
+    sorts: Vec<(&'static str, &'static str, bool)>,
     rows: Vec<GroupRow>,
     pager: Pager,
 }
@@ -116,18 +120,28 @@ struct SquarePage {
 }
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let t = request.t();
-    let mut query = vec![("limit", PAGE)];
-    query.extend(request.query.filled("after").map(|after| ("after", after)));
-    let found = found(&request, query).await?;
-    let spent = spent(&request, !found.items.is_empty()).await?;
+    let (t, after) = (request.t(), request.query.filled("after"));
+    let order = ListOrder::of(&request, &order::SORTS);
+    let sorted = match order.chosen() {
+        Some(by) => order::sorted(&request, by).await?,
+        None => None,
+    };
+    let (found, spent) = match sorted {
+        Some((groups, spent)) => (page_of(groups, after, PAGE), spent),
+        None => {
+            let found = order::page(&request, &PAGE.to_string(), after).await?;
+            let spent = spent(&request, !found.items.is_empty()).await?;
+            (found, spent)
+        }
+    };
     let default = default_of_new_members(&request);
     let row = |group: &GroupObject| GroupRow::of(t, group, spent.get(&group.name), group.name == default);
     let rows: Vec<GroupRow> = found.items.iter().map(row).collect();
     let count = t.say_count("groups.one", "groups.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let pager = request.pager("/groups", count, found.next.as_deref());
     let layout = request.layout(t.say("nav.groups")).wide().with(Script::Tables);
-    PageReply::ok(&GroupsPage { layout, t, csv: request.url("/groups.csv"), rows, pager })
+    let (csv, sorts) = (request.at("/groups.csv", &Vec::new()), order.choices(&order::labels(t)));
+    PageReply::ok(&GroupsPage { layout, t, csv, order, sorts, rows, pager })
 }
 
 /// The name of the group of keys that new members make: that of members who register if they may, else the one that keys without a

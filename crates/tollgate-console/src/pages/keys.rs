@@ -48,6 +48,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
+    suggestions::{Names, Suggestions},
     views::SavedViews,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
@@ -94,6 +95,7 @@ struct KeysPage {
     may_make: bool,
     filter: KeyFilter,
     views: SavedViews,
+    suggestions: Suggestions,
     /// Value, label, and whether it is chosen.
     states: Vec<(&'static str, String, bool)>,
     sorts: Vec<(&'static str, &'static str, bool)>,
@@ -156,6 +158,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let row = |key: &KeyObject| (KeyRow::of(t, key, now), RowMenu::of(key, request.is_operator()));
     let rows: Vec<(KeyRow, RowMenu)> = found.items.iter().map(row).collect();
     let count = t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
+    let suggested: &[Names] = if request.is_operator() { &[Names::Groups, Names::Members] } else { &[Names::Groups] };
     let template = KeysPage {
         layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables).with(Script::Choose).with(Script::Drawer),
         t,
@@ -164,6 +167,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         csv: request.url(&format!("/keys.csv?{}", filter.address(&[]))),
         here: request.url(&request.address),
         views: SavedViews::read(&request, ViewPage::Keys).await?,
+        suggestions: Suggestions::of(&request, suggested).await,
         actions: selection::actions(t, request.is_operator()),
         may_make: !groups_for_keys(&request).await?.is_empty(),
         pager: request.pager("/keys", count, found.next.as_deref()),

@@ -36,7 +36,19 @@ pub(crate) struct LineChart {
     pub(crate) scale: Vec<String>,
     pub(crate) times: Vec<TimeText>,
     pub(crate) rows: Vec<(TimeText, Vec<String>)>,
+    /// Times with figures, which are shown where the drawing is pointed at.
+    pub(crate) columns: Vec<LineColumn>,
     pub(crate) is_empty: bool,
+}
+
+/// The part of the drawing that is nearest to a time.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LineColumn {
+    pub(crate) x: u64,
+    pub(crate) width: u64,
+    pub(crate) at: TimeText,
+    /// Name and figure of each line.
+    pub(crate) text: String,
 }
 
 #[derive(Debug)]
@@ -58,6 +70,7 @@ impl LineChart {
             Some((format::time(t, at)?, figures.collect()))
         });
         let rows: Vec<(TimeText, Vec<String>)> = rows.collect();
+        let columns = columns(&rows, &series);
         let times = super::bars::evenly(at.len(), NAMED).into_iter().filter_map(|index| format::time(t, &at[index])).collect();
         let lines = series.into_iter().map(|LineSeries { class, label, total, figures }| ChartLine {
             path: path(&figures, top, (WIDTH, HEIGHT)),
@@ -73,9 +86,27 @@ impl LineChart {
             scale: [top, top / 2, 0].map(|us| format::micros_short(t, us)).to_vec(),
             times,
             rows,
+            columns,
             is_empty: most == 0,
         }
     }
+}
+
+/// A column for each row that has a figure. Columns meet halfway between two times.
+fn columns(rows: &[(TimeText, Vec<String>)], series: &[LineSeries]) -> Vec<LineColumn> {
+    let last = rows.len().saturating_sub(1) as u64;
+    let border = |halves: u64| scaled(halves, 2 * last, WIDTH);
+    let column = |(index, (at, figures)): (usize, &(TimeText, Vec<String>))| {
+        if series.iter().all(|line| line.figures.get(index).copied().flatten().is_none()) {
+            return None;
+        }
+        let texts: Vec<String> = series.iter().zip(figures).map(|(line, figure)| format!("{} {figure}", line.label)).collect();
+        let index = index as u64;
+        let (left, right) =
+            if last == 0 { (0, WIDTH) } else { (border((2 * index).saturating_sub(1)), border((2 * index + 1).min(2 * last))) };
+        Some(LineColumn { x: left, width: right - left, at: at.clone(), text: texts.join(" · ") })
+    };
+    rows.iter().enumerate().filter_map(column).collect()
 }
 
 /// The line through figures. One without neighbours is a short stroke, so that it is seen.
@@ -149,5 +180,21 @@ mod tests {
         assert_eq!(chart.rows[0].1, ["410 ms"]);
         assert_eq!(chart.rows[1].1, ["–"]);
         assert_eq!(chart.scale, ["600 ms", "300 ms", "0"]);
+    }
+
+    #[test]
+    fn columns_have_the_figures_of_every_line_and_meet_halfway_between_times() {
+        let at: Vec<String> = (0..5).map(|hour| format!("2026-11-23T1{hour}:00:00Z")).collect();
+        let line = |label, figures| LineSeries { class: "s1", label, total: None, figures };
+        let of = |count: usize, figures: &[Option<u64>]| {
+            let series = vec![line("p50", figures.to_vec()), line("p95", vec![Some(2_000_000)])];
+            LineChart::of_spans(Locale::EN, "x", &at[..count], series).columns
+        };
+        let columns = of(5, &[Some(412_000), Some(412_000), None, None, Some(1_000)]);
+        let places: Vec<_> = columns.iter().map(|column| (column.x, column.width)).collect();
+        assert_eq!(places, [(0, 125), (125, 250), (875, 125)]);
+        assert_eq!((columns[0].text.as_str(), columns[1].text.as_str()), ("p50 410 ms · p95 2.0 s", "p50 410 ms · p95 –"));
+        assert_eq!(columns[2].at.machine, "2026-11-23T14:00:00Z");
+        assert_eq!(of(1, &[Some(1)]).iter().map(|column| (column.x, column.width)).collect::<Vec<_>>(), [(0, 1_000)]);
     }
 }

@@ -37,6 +37,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{PageRequest, get, path_of},
     route::{PageRoute, SeenBy, page},
+    suggestions::{Names, Suggestions},
     views::SavedViews,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
@@ -81,6 +82,7 @@ struct LogPage {
     /// The same of all fields on a phone.
     shows_filters: bool,
     views: SavedViews,
+    suggestions: Suggestions,
     found: LogPart,
     /// The request id that was looked for.
     wanted: String,
@@ -261,6 +263,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         time_fault,
         shows_more,
         views: SavedViews::read(&request, ViewPage::Log).await?,
+        suggestions: Suggestions::of(&request, if is_operator { &Names::OF_OPERATORS } else { &Names::OF_MEMBERS }).await,
         wanted: wanted.unwrap_or_default().to_owned(),
         open: open_record(&request, &filter, is_operator).await?,
         found,

@@ -37,6 +37,7 @@ use super::{
     request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
     sessions::SessionEntry,
+    suggestions::{Names, Suggestions},
     views::SavedViews,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
@@ -91,6 +92,7 @@ struct MembersPage {
     /// The address of the same list as a file.
     csv: String,
     views: SavedViews,
+    suggestions: Suggestions,
     rows: Vec<MemberRow>,
     pager: Pager,
     /// The member that the address opens beside the list.
@@ -178,6 +180,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         csv: request.at("/members.csv", &Vec::new()),
         filter,
         views: SavedViews::read(&request, ViewPage::Members).await?,
+        suggestions: Suggestions::of(&request, &[Names::Groups]).await,
         rows,
         pager: request.pager("/members", count, found.next.as_deref()),
     };

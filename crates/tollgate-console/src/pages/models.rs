@@ -167,7 +167,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let layout = request.layout(t.say("nav.models")).with(Script::Htmx).with(Script::Tables);
     let link = |unit| request.url(&format!("/models?{}", filter.query_of_unit(unit)));
     let units = UnitChoice::all(t, unit, link);
-    let currencies = currency::choices(&request, t, |pair| request.url(&format!("/models?{}&{pair}", filter.query_of_list())));
+    let currencies =
+        currency::choices(&request, t, |name, code| request.url(&format!("/models?{}&{name}={code}", filter.query_of_list())));
     if request.wants_part() {
         let part = ModelsPart { layout, t, filter, units, currencies, facets, cards, count, about_group, is_cut, is_empty };
         return PageReply::ok(&part);
@@ -206,8 +207,8 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         layout: request.layout(model.id.clone()).below("/models", t.say("nav.models")),
         t,
         name: model.id.clone(),
-        units: UnitChoice::all(t, unit, |unit| format!("?unit={}", unit.word())),
-        currencies: currency::choices(&request, t, |pair| format!("?{pair}")),
+        units: UnitChoice::all(t, unit, |unit| request.with_value("unit", unit.word())),
+        currencies: currency::choices(&request, t, |name, code| request.with_value(name, code)),
         card,
         facts: ModelFacts::of(t, model),
         offers: model.groups.iter().map(|row| OfferRow::of((t, unit), &document, row, row.group == offer.group)).collect(),

@@ -28,7 +28,7 @@ const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/search", MEMBER, page!(search)),
     PageRoute::post("/search", MEMBER, page!(search)),
-    PageRoute::get("/shortcuts", MEMBER, page!(shortcuts)),
+    PageRoute::get("/shortcuts", SeenBy::Anyone, page!(shortcuts)),
 ];
 
 /// Rows of each kind that are shown, also as the limit of a list.
@@ -238,20 +238,21 @@ fn of_id(request: &PageRequest, query: &str) -> Option<Hit> {
 async fn shortcuts(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let layout = request.layout(t.say("shortcuts.title"));
-    let part = ShortcutsPart {
-        everywhere: vec![
-            ("Ctrl K", t.say("search.title")),
-            ("/", t.say("shortcuts.search_field")),
-            ("j k", t.say("shortcuts.rows")),
-            ("Enter", t.say("shortcuts.open")),
-            ("[ ]", t.say("shortcuts.records")),
-            ("e", t.say("shortcuts.export")),
-            ("r", t.say("action.refresh")),
-            ("Esc", t.say("action.close")),
-            ("?", t.say("shortcuts.title")),
-        ],
-        pages: layout.entries().cloned().collect(),
-    };
+    // Visitors have neither the search nor lists with records and exports.
+    let of_members = |keys: &'static str, label| layout.member.as_ref().map(|_| (keys, label));
+    let everywhere = [
+        of_members("Ctrl K", t.say("search.title")),
+        Some(("/", t.say("shortcuts.search_field"))),
+        Some(("j k", t.say("shortcuts.rows"))),
+        Some(("Enter", t.say("shortcuts.open"))),
+        of_members("[ ]", t.say("shortcuts.records")),
+        of_members("e", t.say("shortcuts.export")),
+        Some(("r", t.say("action.refresh"))),
+        Some(("Esc", t.say("action.close"))),
+        Some(("?", t.say("shortcuts.title"))),
+    ];
+    let everywhere = everywhere.into_iter().flatten().collect();
+    let part = ShortcutsPart { everywhere, pages: layout.entries().cloned().collect() };
     if request.wants_part() {
         return PageReply::ok(&part);
     }

@@ -6,6 +6,7 @@ mod export;
 mod facts;
 mod history;
 pub(super) mod import;
+mod order;
 mod simulate;
 mod unpriced;
 mod view;
@@ -22,6 +23,7 @@ use super::{
     control::{Pager, Tab},
     form::FormData,
     layout::{Layout, Script},
+    list_order::{ListOrder, page_of},
     locale::Locale,
     operations,
     reply::{PageFailure, PageReply},
@@ -51,7 +53,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
 ];
 
 /// Models on a page.
-const PAGE: &str = "50";
+const PAGE: usize = 50;
 /// Groups that can be chosen.
 const MAX_GROUPS: &str = "200";
 
@@ -94,6 +96,8 @@ struct PricingPage {
     is_filtered: bool,
     /// The address of the same list as a file.
     csv: String,
+    order: ListOrder,
+    sorts: Vec<(&'static str, &'static str, bool)>,
     rows: Vec<PriceRow>,
     pager: Pager,
     problem: Option<&'static str>,
@@ -118,20 +122,35 @@ fn filter(query: &FormData) -> Vec<(&'static str, &str)> {
     filter
 }
 
+/// A page of the list, and why it is not in the order that is asked for.
+async fn found(
+    request: &PageRequest,
+    order: &ListOrder,
+    now: &str,
+) -> Result<(ApiPage<PricesObject>, Option<&'static str>), ApiError> {
+    let after = request.query.filled("after");
+    let sorted = match order.chosen() {
+        Some(by) => order::sorted(request, now, by).await?,
+        None => None,
+    };
+    if let Some(models) = sorted {
+        return Ok((page_of(models, after, PAGE), None));
+    }
+    let problem = order.chosen().map(|_| request.t().say("pricing.too_many_to_sort"));
+    Ok((order::page(request, &PAGE.to_string(), after).await?, problem))
+}
+
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
     let state = query.value("state");
-    let mut filter = filter(query);
-    filter.push(("limit", PAGE));
-    filter.extend(query.filled("after").map(|after| ("after", after)));
-    let found = request.read::<ApiPage<PricesObject>>(operations::LIST_PRICES, get(&filter)).await;
-    let (found, problem) = match found {
-        Ok(found) => (found, None),
+    let order = ListOrder::of(&request, &order::SORTS);
+    let now = crate::time::rfc3339(request.state.gateway.now());
+    let (found, problem) = match found(&request, &order, &now).await {
+        Ok(found) => found,
         // A group that is not there any more.
         Err(error) if error.status == http::StatusCode::NOT_FOUND => (ApiPage::empty(), Some(t.say("problem.unknown_group"))),
         Err(error) => return Err(error.into()),
     };
-    let now = crate::time::rfc3339(request.state.gateway.now());
     let rows: Vec<PriceRow> = found.items.iter().map(|prices| PriceRow::of(t, prices, &now)).collect();
     let groups = group_names(&request).await?.into_iter().map(|name| (name.clone(), name == query.value("group")));
     let states = [
@@ -151,6 +170,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         is_of_group: query.filled("group").is_some(),
         is_filtered: ["search", "group", "state"].iter().any(|name| query.filled(name).is_some()),
         csv: request.at("/pricing.csv", &Vec::new()),
+        sorts: order.choices(&order::labels(t)),
+        order,
         rows,
         pager: request.pager("/pricing", count, found.next.as_deref()),
         problem,

@@ -134,10 +134,20 @@ impl PageRequest {
 
     /// A path with the query of this request, without some of its parameters and with others.
     fn with_query(&self, path: &str, without: &[&str], with: &[(&'static str, String)]) -> String {
-        let kept = self.query.pairs().filter(|(name, value)| !without.contains(name) && !value.is_empty());
-        let query = Serializer::new(String::new()).extend_pairs(kept).extend_pairs(with).finish();
+        let query = self.other_query(without, with);
         let mark = if query.is_empty() { "" } else { "?" };
         self.url(&format!("{path}{mark}{query}"))
+    }
+
+    /// The query of this request without some of its parameters and with others.
+    pub(crate) fn other_query(&self, without: &[&str], with: &[(&'static str, String)]) -> String {
+        let kept = self.query.pairs().filter(|(name, value)| !without.contains(name) && !value.is_empty());
+        Serializer::new(String::new()).extend_pairs(kept).extend_pairs(with).finish()
+    }
+
+    /// The relative address of this page with another value of a parameter.
+    pub(crate) fn with_value(&self, name: &'static str, value: &str) -> String {
+        format!("?{}", self.other_query(&[name], &[(name, value.to_owned())]))
     }
 
     /// The footer of a list.

@@ -4,15 +4,13 @@
 use std::collections::HashMap;
 
 use super::{
-    ListedPrice, MAX_FAULTS, MAX_PRICE_LIST_ROWS, PriceList, PriceListFault,
+    ListedPrice, MAX_FAULTS, MAX_PRICE_LIST_ROWS, MAX_PRICE_LIST_TIERS, PriceList, PriceListFault,
     figures::{FIGURES, Figure, figure},
     too_many_rows,
 };
 use crate::{Multiplier, NanoUsd, Price, PriceTier, parse_usd};
 
 const SOURCE: &str = "source:";
-/// Tiers of one price.
-const MAX_TIERS: usize = 16;
 
 /// A column of the table.
 #[derive(Clone, Copy, Debug)]
@@ -191,8 +189,8 @@ fn add(list: &mut PriceList, known: &mut HashMap<(Option<String>, String), usize
     if tiers.last().is_some_and(|last| last.above >= above) {
         return Err((1, format!("tiers of '{model}' must be in ascending order of 'above'")));
     }
-    if tiers.len() >= MAX_TIERS {
-        return Err((1, format!("'{model}' has more than {MAX_TIERS} tiers")));
+    if tiers.len() >= MAX_PRICE_LIST_TIERS {
+        return Err((1, format!("'{model}' has more than {MAX_PRICE_LIST_TIERS} tiers")));
     }
     tiers.push(PriceTier { above, price });
     Ok(())

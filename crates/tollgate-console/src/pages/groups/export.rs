@@ -3,20 +3,18 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    found, spent,
+    order, spent,
     view::{GroupObject, GroupSpent},
 };
 use crate::{
     api_error::ApiError,
     pages::{
         csv_file::{self, CsvLine, CsvList, number, text, texts},
+        list_order::{ListOrder, READ},
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest},
     },
 };
-
-/// Groups that are read at once.
-const PAGE: &str = "1000";
 
 struct GroupList;
 
@@ -48,9 +46,12 @@ impl CsvList for GroupList {
     ];
 
     async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<CsvLine>, ApiError> {
-        let mut query = vec![("limit", PAGE)];
-        query.extend(after.map(|after| ("after", after)));
-        let found = found(request, query).await?;
+        if let Some(by) = ListOrder::of(request, &order::SORTS).chosen()
+            && let Some((groups, spent)) = order::sorted(request, by).await?
+        {
+            return Ok(ApiPage { items: groups.iter().map(|group| line(group, &spent)).collect(), next: None });
+        }
+        let found = order::page(request, READ, after).await?;
         let spent = spent(request, !found.items.is_empty()).await?;
         Ok(ApiPage { items: found.items.iter().map(|group| line(group, &spent)).collect(), next: found.next })
     }

@@ -23,14 +23,14 @@ pub(super) fn locale(request: &PageRequest) -> Locale {
 }
 
 /// The currencies to choose from; none if the gateway shows USD.
-pub(super) fn choices(request: &PageRequest, chosen: Locale, link: impl Fn(&str) -> String) -> Vec<UnitChoice> {
+pub(super) fn choices(request: &PageRequest, chosen: Locale, link: impl Fn(&'static str, &str) -> String) -> Vec<UnitChoice> {
     let own = request.t().currency;
     if own == DisplayCurrency::USD {
         return Vec::new();
     }
     let choice = |currency: DisplayCurrency| UnitChoice {
         label: currency.code.to_owned(),
-        link: link(&format!("{PARAMETER}={}", currency.code)),
+        link: link(PARAMETER, currency.code),
         is_chosen: currency == chosen.currency,
     };
     [own, DisplayCurrency::USD].map(choice).into()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use serde_json::{Map, Value, json};
+use tollgate_core::MAX_PRICE_LIST_TIERS as MAX_TIERS;
 
 use super::view::{CostRow, EntryRow, PricesObject, model_query};
 use crate::{
@@ -22,9 +23,6 @@ use crate::{
         request::{ApiPage, PageRequest, get, path_of},
     },
 };
-
-/// Tiers that the form shows; a price with more of them is changed on the command line.
-const MAX_TIERS: usize = 8;
 
 #[derive(Debug, Template)]
 #[template(path = "pricing_model.html")]
@@ -73,12 +71,13 @@ fn price_page(request: &PageRequest, prices: &PricesObject, state: &FormState) -
     let in_force = price_text::in_force(&prices.price, &now);
     let rows = entries.iter().enumerate().map(|(index, entry)| EntryRow {
         index,
-        from: entry["valid_from"].as_str().and_then(|at| format::date(t, at)),
+        from: begin(entry).and_then(|at| format::beginning(t, at)),
         lines: price_text::lines(t, entry),
         is_in_force: Some(entry) == in_force,
         is_chosen: index == chosen,
     });
-    let form = FormView::new(request.url("/pricing/model"), sections(t, state), t.say("form.save"))
+    let sections = sections(t, state, entries.get(chosen));
+    let form = FormView::new(request.url("/pricing/model"), sections, t.say("form.save"))
         .hidden("model", &prices.model)
         .hidden("entry", state.value("entry"))
         .hidden("before", state.value("before"))
@@ -101,6 +100,16 @@ fn price_page(request: &PageRequest, prices: &PricesObject, state: &FormState) -
         costs: prices.served_by.iter().map(|cost| CostRow::of(t, cost, &now)).collect(),
     };
     PageReply::page(state.status(), &template)
+}
+
+/// The time from which an entry is valid; none: always.
+fn begin(entry: &Value) -> Option<&str> {
+    entry["valid_from"].as_str()
+}
+
+/// The day of a time in RFC 3339, which the form shows.
+fn day_of(at: &str) -> Option<&str> {
+    at.get(..10)
 }
 
 /// The initial values of the form of an entry.
@@ -126,7 +135,7 @@ fn values(entry: &Value, index: usize, prices: &PricesObject) -> FormData {
             put(format!("tier_{tier}_{name}"), &price[name]);
         }
     }
-    let day = entry["valid_from"].as_str().and_then(|at| at.get(..10)).unwrap_or_default();
+    let day = begin(entry).and_then(day_of).unwrap_or_default();
     pairs.push(("valid_from".to_owned(), day.to_owned()));
     pairs.push(("free".to_owned(), if entry["free"] == true { "true" } else { "" }.to_owned()));
     FormData::of_pairs(pairs)
@@ -135,10 +144,15 @@ fn values(entry: &Value, index: usize, prices: &PricesObject) -> FormData {
 /// Kinds of figures in the first part of the form.
 const MAIN: usize = 4;
 
-fn sections(t: Locale, state: &FormState) -> Vec<ControlSection> {
+/// `held`: the entry as it is.
+fn sections(t: Locale, state: &FormState, held: Option<&Value>) -> Vec<ControlSection> {
     let figure = |kind: &str| state.number(kind, price_text::label(t, kind));
     let mut main: Vec<_> = KINDS[..MAIN].iter().map(|kind| figure(kind)).collect();
-    main.push(state.typed("valid_from", t.say("pricing.valid_from"), "date").hint(t.say("pricing.valid_from_hint")));
+    let hint = match held.and_then(begin).filter(|at| !format::is_midnight(at)).and_then(|at| format::time(t, at)) {
+        Some(at) => t.say_with("pricing.valid_from_time", &[("time", &at.text)]),
+        None => t.say("pricing.valid_from_hint").to_owned(),
+    };
+    main.push(state.typed("valid_from", t.say("pricing.valid_from"), "date").hint(hint));
     main.push(state.check("free", t.say("pricing.free")));
     let others = KINDS[MAIN..].iter().map(|kind| figure(kind)).collect();
     let factors = vec![
@@ -161,11 +175,16 @@ fn sections(t: Locale, state: &FormState) -> Vec<ControlSection> {
     sections
 }
 
-/// An entry of the schedule as the admin API takes it.
-fn entry(form: &FormData) -> Result<Value, ApiError> {
+/// An entry of the schedule as the admin API takes it. The form has only the day of its time: one that is not changed keeps the time of
+/// the held entry.
+fn entry(form: &FormData, held: Option<&Value>) -> Result<Value, ApiError> {
+    if held.and_then(|held| held["tiers"].as_array()).is_some_and(|tiers| tiers.len() > MAX_TIERS) {
+        return Err(ApiError::value("tiers", "the form cannot show all of them").because("many_tiers"));
+    }
     let mut entry = Map::new();
     if let Some(day) = form.filled("valid_from") {
-        entry.insert("valid_from".to_owned(), format!("{day}T00:00:00Z").into());
+        let kept = held.and_then(begin).filter(|at| day_of(at) == Some(day));
+        entry.insert("valid_from".to_owned(), kept.map_or_else(|| format!("{day}T00:00:00Z"), str::to_owned).into());
     }
     if form.value("free") == "true" {
         entry.insert("free".to_owned(), true.into());
@@ -208,7 +227,8 @@ pub(super) async fn save(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let form = &request.form;
     let prices = read_prices(&request, form.value("model")).await?;
     let (index, held) = (form.value("entry").parse().unwrap_or(usize::MAX), prices.price.to_string());
-    let sent = match entry(form) {
+    let entries = price_text::entries(&prices.price);
+    let sent = match entry(form, entries.get(index)) {
         Ok(_) if form.value("before") != held => {
             Err(ApiError::conflict("revision_conflict", "The price was changed concurrently; load the page again."))
         }
@@ -288,9 +308,43 @@ mod tests {
             "valid_from": "2030-01-01T00:00:00Z", "input": "1.50", "cache_read": "0.1", "priority": "2",
             "tiers": [{"above": 200_000, "input": "3"}],
         });
-        assert_eq!(entry(&form).unwrap(), expected);
-        assert_eq!(entry(&FormData::parse(b"free=true&input=1")).unwrap(), json!({"free": true}));
-        assert_eq!(entry(&FormData::parse(b"tier_0_above=many")).unwrap_err().param(), Some("tier_0_above"));
+        assert_eq!(entry(&form, None).unwrap(), expected);
+        assert_eq!(entry(&FormData::parse(b"free=true&input=1"), None).unwrap(), json!({"free": true}));
+        assert_eq!(entry(&FormData::parse(b"tier_0_above=many"), None).unwrap_err().param(), Some("tier_0_above"));
+    }
+
+    #[test]
+    fn time_of_an_entry_is_kept_unless_its_day_is_changed() {
+        let held = json!({"input": "1", "valid_from": "2030-01-01T08:00:00Z"});
+        let begins = |form: &[u8]| entry(&FormData::parse(form), Some(&held)).unwrap()["valid_from"].clone();
+        assert_eq!(begins(b"input=2&valid_from=2030-01-01"), "2030-01-01T08:00:00Z");
+        assert_eq!(begins(b"free=true&valid_from=2030-01-01"), "2030-01-01T08:00:00Z");
+        assert_eq!(begins(b"input=2&valid_from=2030-01-02"), "2030-01-02T00:00:00Z");
+        assert_eq!(begins(b"input=2&valid_from="), Value::Null);
+    }
+
+    /// The price of `model` with this number of tiers.
+    fn with_tiers(count: u64) -> PricesObject {
+        let tiers: Vec<Value> = (1..=count).map(|above| json!({"above": above, "input": above.to_string()})).collect();
+        let prices = json!({
+            "model": "m", "price": {"input": "1", "tiers": tiers}, "warning": null, "source": null, "imported_at": null,
+            "sale_multiplier": "1", "served_by": [],
+        });
+        serde_json::from_value(prices).unwrap()
+    }
+
+    #[test]
+    fn price_with_more_tiers_than_the_form_shows_is_not_saved() {
+        let full = with_tiers(16);
+        let form = values(&full.price, 0, &full);
+        assert_eq!(entry(&form, Some(&full.price)).unwrap(), full.price);
+        assert_eq!(sections(Locale::EN, &FormState::of(form), Some(&full.price)).len(), 3 + 16);
+        // Fields that are not sent because of the bound of a form would be tiers that are lost.
+        assert!(values(&full.price, 0, &full).pairs().count() + 16 * KINDS.len() < 256);
+        let over = with_tiers(17);
+        let refused = entry(&values(&over.price, 0, &over), Some(&over.price)).unwrap_err();
+        assert_eq!(refused.reason(), Some("many_tiers"));
+        assert!(FormState::refused_at(Locale::EN, &FormData::default(), &refused, None).unwrap().banner().unwrap().contains("16"));
     }
 
     #[test]

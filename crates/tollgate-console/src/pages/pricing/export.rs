@@ -5,22 +5,20 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    filter,
+    order,
     view::{CostObject, PricesObject},
 };
 use crate::{
     api_error::ApiError,
     pages::{
         csv_file::{self, CsvLine, CsvList, optional, text},
-        operations, price_text,
+        list_order::{ListOrder, READ},
+        price_text,
         reply::{PageFailure, PageReply},
-        request::{ApiPage, PageRequest, get},
+        request::{ApiPage, PageRequest},
     },
     time::rfc3339,
 };
-
-/// Models that are read at once.
-const PAGE: &str = "1000";
 
 struct PriceList;
 
@@ -51,11 +49,13 @@ impl CsvList for PriceList {
     ];
 
     async fn page(&self, request: &PageRequest, after: Option<&str>) -> Result<ApiPage<CsvLine>, ApiError> {
-        let mut query = filter(&request.query);
-        query.push(("limit", PAGE));
-        query.extend(after.map(|after| ("after", after)));
-        let found: ApiPage<PricesObject> = request.read(operations::LIST_PRICES, get(&query)).await?;
         let now = rfc3339(request.state.gateway.now());
+        if let Some(by) = ListOrder::of(request, &order::SORTS).chosen()
+            && let Some(models) = order::sorted(request, &now, by).await?
+        {
+            return Ok(ApiPage { items: models.iter().flat_map(|prices| lines(prices, &now)).collect(), next: None });
+        }
+        let found = order::page(request, READ, after).await?;
         Ok(ApiPage { items: found.items.iter().flat_map(|prices| lines(prices, &now)).collect(), next: found.next })
     }
 }

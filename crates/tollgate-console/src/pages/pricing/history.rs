@@ -128,7 +128,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 /// An entry of a schedule with its time.
 fn entry_text(t: Locale, entry: &Value) -> String {
     let price = price_text::sentence(t, entry);
-    match entry["valid_from"].as_str().and_then(|at| format::date(t, at)) {
+    match entry["valid_from"].as_str().and_then(|at| format::beginning(t, at)) {
         Some(from) => format!("{} {}: {price}", t.say("pricing.from"), from.text),
         None => price,
     }

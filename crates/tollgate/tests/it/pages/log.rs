@@ -130,6 +130,51 @@ fn record_shows_the_cost_of_each_attempt_line_by_line() {
 }
 
 #[test]
+fn filters_suggest_the_names_that_their_reader_sees() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "op", "operator");
+    for member in ["ann", "op"] {
+        admin.post("/admin/v1/keys", &json!({"name": format!("of-{member}"), "member": member}));
+    }
+    admin.post("/admin/v1/groups", &json!({"name": "hidden", "channels": ["echo"], "visibility": "private"}));
+    let list = |page: &str, id: &str| {
+        let (_, list) = page.split_once(&format!("<datalist id=\"{id}\">"))?;
+        Some(list.split("</datalist>").next().unwrap().to_owned())
+    };
+    let mut op = signed_in(&admin, "op");
+    let page = op.page(&admin.gateway, "/log");
+    for (field, id, value) in [
+        ("model", "known-models", "echo"),
+        ("key", "known-keys", "of-ann"),
+        ("group", "known-groups", "hidden"),
+        ("member", "known-members", "ann"),
+        ("tried_channel", "known-channels", "echo"),
+        ("account", "known-accounts", "echo/echo"),
+    ] {
+        let named = format!("name=\"{field}\"");
+        let input = page.split("<input").find(|tag| tag.contains(&named)).unwrap_or_else(|| panic!("{field}: {page}"));
+        assert!(input.split('>').next().unwrap().contains(&format!("list=\"{id}\"")), "{field}: {input}");
+        let known = list(&page, id).unwrap_or_else(|| panic!("{id}: {page}"));
+        assert!(known.contains(&format!("<option value=\"{value}\">")), "{id}: {known}");
+    }
+    let mut ann = signed_in(&admin, "ann");
+    let page = ann.page(&admin.gateway, "/log");
+    assert!(list(&page, "known-models").unwrap().contains("\"echo\""), "{page}");
+    let (keys, groups) = (list(&page, "known-keys").unwrap(), list(&page, "known-groups").unwrap());
+    assert!(keys.contains("\"of-ann\"") && !keys.contains("\"of-op\""), "{keys}");
+    assert!(groups.contains("\"default\"") && !groups.contains("hidden"), "{groups}");
+    for id in ["known-members", "known-channels", "known-accounts"] {
+        assert_eq!(list(&page, id), None, "{id}");
+    }
+    let keys = op.page(&admin.gateway, "/keys");
+    assert!(list(&keys, "known-members").unwrap().contains("\"ann\"") && list(&keys, "known-groups").is_some(), "{keys}");
+    let own = ann.page(&admin.gateway, "/keys");
+    assert!(own.contains("list=\"known-groups\"") && list(&own, "known-members").is_none(), "{own}");
+    assert!(op.page(&admin.gateway, "/members").contains("list=\"known-groups\""));
+}
+
+#[test]
 fn views_are_kept_for_a_member_and_shared_among_operators() {
     let admin = Admin::echo();
     for (name, role) in [("ann", "member"), ("op", "operator"), ("root", "admin")] {

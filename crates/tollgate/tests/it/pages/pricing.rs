@@ -3,7 +3,11 @@
 use serde_json::json;
 use tollgate_testkit::Upstream;
 
-use super::{attacks::signed_in, location};
+use super::{
+    attacks::signed_in,
+    location,
+    operators::{make, owner, upstream},
+};
 use crate::{
     admin::{Admin, ok},
     identity::make_member,
@@ -80,6 +84,62 @@ fn price_is_set_with_tiers_and_a_schedule() {
     assert_eq!(price(&admin), json!(null));
     assert!(op.page(&admin.gateway, "/pricing/unpriced").contains("Set price"));
     assert_eq!(op.get(&admin.gateway, "/pricing/model?model=no-such").status, 404);
+}
+
+/// The fields of the form that the page has, as a browser would send them.
+fn fields(page: &str) -> Vec<(String, String)> {
+    let (_, form) = page.split_once("action=\"/pricing/model\"").unwrap();
+    let (form, _) = form.split_once("</form>").unwrap();
+    let attribute = |tag: &str, name: &str| {
+        let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+        Some(rest.split('"').next()?.replace("&#34;", "\""))
+    };
+    let inputs = form.split("<input").skip(1).map(|rest| rest.split('>').next().unwrap());
+    let sent = inputs.filter(|tag| !tag.contains("type=\"checkbox\"") || tag.contains(" checked"));
+    sent.filter_map(|tag| Some((attribute(tag, "name")?, attribute(tag, "value").unwrap_or_default()))).collect()
+}
+
+#[test]
+fn changing_a_figure_keeps_the_time_and_the_tiers_of_a_price() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    let price = |admin: &Admin| admin.get("/admin/v1/prices?model=echo")["items"][0]["price"].clone();
+    let put = |tiers: u64| {
+        let tiers: Vec<_> = (1..=tiers).map(|tier| json!({"above": tier * 1_000, "input": tier.to_string()})).collect();
+        let later = json!({"valid_from": "2090-01-01T08:00:00Z", "input": "2", "output": "3", "tiers": tiers});
+        ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": [{"input": "1", "output": "2"}, later]}))));
+    };
+    put(16);
+    let (held, path) = (price(&admin), "/pricing/model?model=echo&entry=1");
+    let page = op.page(&admin.gateway, path);
+    assert!(page.contains("From 1 Jan 2090, 08:00 UTC.") && page.contains("from 1 Jan 2090, 08:00 UTC</a>"), "{page}");
+    let mut send = |page: &str, changed: (&str, &str)| {
+        let typed: Vec<_> = fields(page);
+        assert!(typed.iter().any(|(name, _)| name == changed.0), "{page}");
+        let sent = typed.iter().filter(|(name, _)| name != changed.0 && name != "csrf");
+        let sent: Vec<(&str, &str)> = sent.map(|(name, value)| (name.as_str(), value.as_str())).chain([changed]).collect();
+        op.post(&admin.gateway, "/pricing/model", &sent)
+    };
+    location(&send(&page, ("output", "4")));
+    let mut expected = held;
+    expected[1]["output"] = json!("4.00");
+    assert_eq!(price(&admin), expected);
+
+    let page = admin_page(&admin, path);
+    location(&send(&page, ("valid_from", "2090-01-02")));
+    assert_eq!(price(&admin)[1]["valid_from"], "2090-01-02T00:00:00Z");
+    assert_eq!(price(&admin)[1]["tiers"].as_array().unwrap().len(), 16);
+
+    put(17);
+    let held = price(&admin);
+    let refused = send(&admin_page(&admin, path), ("output", "5"));
+    assert!(refused.status == 422 && refused.text().contains("more than 16 tiers"), "{}", refused.text());
+    assert_eq!(price(&admin), held);
+}
+
+fn admin_page(admin: &Admin, path: &str) -> String {
+    signed_in(admin, "op").page(&admin.gateway, path)
 }
 
 #[test]
@@ -166,4 +226,48 @@ fn simulator_names_prices_and_exclusions() {
     assert!(unknown.contains("no channel serves a model of this name"), "{unknown}");
     let key = op.page(&admin.gateway, "/pricing/simulate?model=chat-model&key=unknown&input=1");
     assert!(key.contains("There is no such key"), "{key}");
+}
+
+/// The position of a link in a page.
+fn place(page: &str, link: &str) -> usize {
+    page.find(link).unwrap_or_else(|| panic!("{link}: {page}"))
+}
+
+#[test]
+fn groups_and_prices_are_sorted_by_the_heads_of_their_tables() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut op = owner(&admin);
+    make(&admin, &mut op, &upstream, "main");
+    for (name, multiplier) in [("zeta", "3"), ("alpha", "2")] {
+        admin.post("/admin/v1/groups", &json!({"name": name, "channels": ["main"], "sale_multiplier": multiplier}));
+    }
+    let [zeta, alpha] = ["zeta", "alpha"].map(|name| {
+        let id = admin.get(&format!("/admin/v1/groups/{name}"))["id"].as_str().unwrap().to_owned();
+        format!("/groups/{id}\"")
+    });
+    let page = op.page(&admin.gateway, "/groups");
+    assert!(place(&page, &zeta) < place(&page, &alpha) && page.contains("href=\"?sort=name\""), "{page}");
+    let page = op.page(&admin.gateway, "/groups?sort=name");
+    assert!(place(&page, &alpha) < place(&page, &zeta) && page.contains("aria-sort=\"ascending\""), "{page}");
+    assert!(page.contains("/groups.csv?sort=name\""), "{page}");
+    let page = op.page(&admin.gateway, "/groups?sort=multiplier");
+    assert!(place(&page, &zeta) < place(&page, &alpha) && page.contains("aria-sort=\"descending\""), "{page}");
+    let file = op.page(&admin.gateway, "/groups.csv?sort=name");
+    assert!(place(&file, ",alpha,") < place(&file, ",zeta,"), "{file}");
+
+    let serves = ["aa", "bb"].map(|model| json!({"model": model, "upstream": model}));
+    admin.patch("/admin/v1/channels/main", &json!({"serves": serves}));
+    for (model, input) in [("aa", "1"), ("bb", "2")] {
+        ok(&admin.call("PUT", &format!("/admin/v1/prices/{model}"), Some(&json!({"price": {"input": input, "output": "3"}}))));
+    }
+    let (aa, bb) = ("/pricing/model?model=aa\"", "/pricing/model?model=bb\"");
+    let page = op.page(&admin.gateway, "/pricing?state=priced");
+    assert!(place(&page, aa) < place(&page, bb) && page.contains("href=\"?state=priced&#38;sort=input\""), "{page}");
+    let page = op.page(&admin.gateway, "/pricing?state=priced&sort=input");
+    assert!(place(&page, bb) < place(&page, aa) && page.contains("<option value=\"input\" selected>"), "{page}");
+    let file = op.page(&admin.gateway, "/pricing.csv?sort=input");
+    assert!(place(&file, "\nbb,") < place(&file, "\naa,"), "{file}");
+    for sort in ["output", "margin", "unknown"] {
+        place(&op.page(&admin.gateway, &format!("/pricing?sort={sort}")), aa);
+    }
 }

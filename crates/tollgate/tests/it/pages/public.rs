@@ -18,6 +18,8 @@ fn square_page_shows_the_models_and_can_be_closed_to_visitors() {
     assert!(detail.contains("curl ") && detail.contains("/v1/chat/completions"), "{detail}");
     assert_eq!(visitor.get(&admin.gateway, "/models/unknown").status, 404);
     assert!(visitor.page(&admin.gateway, "/status").contains("All models are available."));
+    let shortcuts = visitor.page(&admin.gateway, "/shortcuts");
+    assert!(shortcuts.contains("<kbd>g</kbd> <kbd>m</kbd>") && !shortcuts.contains("<kbd>Ctrl</kbd>"), "{shortcuts}");
     assert_eq!(location(&visitor.get(&admin.gateway, "/")), "/models");
     admin.call("PUT", "/admin/v1/settings/square.public", Some(&json!({"value": false})));
     assert_eq!(location(&visitor.get(&admin.gateway, "/models")), "/sign-in?to=%2Fmodels");
@@ -31,6 +33,46 @@ fn filters_return_only_the_changed_part_of_the_page() {
     let text = part.text();
     assert!(part.status == 200 && text.contains("id=\"found\"") && !text.contains("<html"), "{text}");
     assert!(part.header("vary").unwrap().contains("hx-request"));
+}
+
+/// A gateway whose square has two groups.
+fn square_of_two_groups() -> Admin {
+    let admin = Admin::echo();
+    admin.post("/admin/v1/groups", &json!({"name": "team", "channels": ["echo"], "visibility": "public"}));
+    let has_both = || Person::default().page(&admin.gateway, "/models").contains("value=\"team\"");
+    tollgate_testkit::wait_for("the square has the group", std::time::Duration::from_secs(15), has_both);
+    admin
+}
+
+#[test]
+fn fields_above_the_square_belong_to_the_form_of_its_facets() {
+    let admin = square_of_two_groups();
+    let page = Person::default().page(&admin.gateway, "/models?available=1&q=echo&sort=price&group=team&view=table");
+    let (above, found) = page.split_once("<main").unwrap().1.split_once("id=\"found\"").unwrap();
+    assert!(!above.contains("<form") && above.contains("type=\"submit\" form=\"facets\""), "{above}");
+    for name in ["q", "group", "sort"] {
+        let named = format!("name=\"{name}\"");
+        let field = above.split('<').find(|tag| tag.contains(&named)).unwrap_or_else(|| panic!("{name}: {above}"));
+        assert!(field.contains("form=\"facets\""), "{name}: {field}");
+        assert!(!found.contains(&named), "{name} would be sent twice: {found}");
+    }
+    assert!(found.contains("name=\"available\" value=\"1\" checked") && found.contains("name=\"view\" value=\"table\""), "{found}");
+    assert!(above.contains("value=\"team\" selected") && above.contains("value=\"price\" selected"), "{above}");
+}
+
+#[test]
+fn unit_and_currency_of_a_model_keep_its_group() {
+    let admin = square_of_two_groups();
+    for (name, value) in [("currency", "CNY"), ("currency_per_usd", "7.1")] {
+        admin.call("PUT", &format!("/admin/v1/settings/console.{name}"), Some(&json!({"value": value})));
+    }
+    let page = Person::default().page(&admin.gateway, "/models/echo?group=team&unit=1m");
+    let page = page.replace("&#38;", "&").replace("&amp;", "&");
+    for link in
+        ["?group=team&unit=1k", "?group=team&unit=1m", "?group=team&unit=1m&currency=USD", "?group=team&unit=1m&currency=CNY"]
+    {
+        assert!(page.contains(&format!("href=\"{link}\"")), "{link}: {page}");
+    }
 }
 
 #[test]
