@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     KeyUse, KeyUseFilter, LastUse, StoreError, SummaryBy,
-    rollup::{MINUTE, MONTH, bucket, bucket_end, part_of},
+    rollup::{DAY, MINUTE, MONTH, bucket, bucket_end, part_of},
     sql::{
         cells::{Cells, FromCells, broken},
         dialect::Dialect,
@@ -130,13 +130,19 @@ impl SqlStore {
         Ok(keys)
     }
 
-    /// One look-up in the index of keys for each name that a key has had.
+    /// One look-up of the newest request for each name that a key has had.
     pub(in crate::sql) async fn last_use_of_keys(&self, keys: &[KeyId]) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
         let known = self.numbers_of_keys(Some(keys)).await?;
-        let sql = "SELECT names.ref, last.id, last.address FROM names JOIN usage last \
-            ON last.id = (SELECT id FROM usage WHERE key = names.ref ORDER BY id DESC LIMIT 1) WHERE names.ref";
+        let newest = match self.dialect {
+            Dialect::Sqlite => newest_request(self.dialect, "names.ref", ""),
+            Dialect::Postgres => {
+                let day = "CROSS JOIN LATERAL (SELECT MAX(minute) AS minute FROM key_days WHERE key = names.ref) AS day";
+                format!("{day} {}", newest_request(self.dialect, "names.ref", "day.minute"))
+            }
+        };
+        let sql = format!("SELECT names.ref, last.id, last.address FROM names {newest} WHERE names.ref");
         let numbers = LookUp::Numbers(known.keys().copied().collect());
-        let rows: Vec<LastRow> = self.usage_reader.rows_with(SUMMARY, sql.to_owned(), numbers).await?;
+        let rows: Vec<LastRow> = self.usage_reader.rows_with(SUMMARY, sql, numbers).await?;
         let mut last: BTreeMap<KeyId, LastUse> = BTreeMap::new();
         for LastRow { number, request, address } in rows {
             let (Some(key), at) = (known.get(&number), request.time()) else { continue };
@@ -155,8 +161,8 @@ impl SqlStore {
         let sql = format!(
             "SELECT names.id, last.id FROM names \
              JOIN key_days day ON day.member = names.ref AND day.minute = (SELECT MAX(minute) FROM key_days WHERE member = names.ref) \
-             JOIN usage last ON last.id = (SELECT id FROM usage WHERE key = day.key ORDER BY id DESC LIMIT 1) \
-             WHERE names.kind = {} AND names.id",
+             {} WHERE names.kind = {} AND names.id",
+            newest_request(self.dialect, "day.key", "day.minute"),
             NameKind::Member.code()
         );
         let ids = LookUp::Texts(members.iter().map(MemberId::to_string).collect());
@@ -227,6 +233,26 @@ impl<'a> SummaryQuery<'a> {
     }
 }
 
+/// Joins the newest request of a key as `last`. `key` is the expression of the key's number, `minute` that of the first minute of the last
+/// day on which it had requests. PostgreSQL looks only at the records of that day, because it has an index by key for each day and would
+/// search all of them.
+fn newest_request(dialect: Dialect, key: &str, minute: &str) -> String {
+    match dialect {
+        Dialect::Sqlite => {
+            format!("JOIN usage last ON last.id = (SELECT id FROM usage WHERE key = {key} ORDER BY id DESC LIMIT 1)")
+        }
+        Dialect::Postgres => {
+            // The first id of a minute: the milliseconds since 1970 in 48 bits.
+            let first_id = |minute: &str| format!("DECODE(LPAD(TO_HEX(CAST({minute} AS BIGINT) * 60000), 12, '0'), 'hex')");
+            let (from, to) = (first_id(minute), first_id(&format!("{minute} + {}", DAY / MINUTE)));
+            format!(
+                "CROSS JOIN LATERAL (SELECT id, address FROM usage WHERE key = {key} AND id >= {from} AND id < {to} \
+                 ORDER BY id DESC LIMIT 1) AS last"
+            )
+        }
+    }
+}
+
 /// A range in pieces of one bucket, of two before it, of four, and so on.
 fn growing_pieces(range: TimeRange) -> Vec<TimeRange> {
     let (Some(from), Some(mut end)) = (range.from, range.to) else { return vec![range] };
@@ -246,7 +272,7 @@ fn growing_pieces(range: TimeRange) -> Vec<TimeRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollup::{DAY, HOUR};
+    use crate::rollup::HOUR;
 
     #[test]
     fn range_is_read_backwards_in_growing_pieces() {
