@@ -10,9 +10,10 @@ const root = document.documentElement;
 const { member } = root.dataset;
 const isBox = (control) => control.type === "checkbox" || control.type === "radio";
 const isSecret = (control) => "secret" in control.dataset || control.autocomplete === "one-time-code";
-// The revision that a form began with comes back with it, so that a change by another person meanwhile is not overwritten.
-const isRevision = (control) => control.type === "hidden" && control.name === "revision";
-const isKept = (control) => control.name && !control.disabled && (isRevision(control) || !LEFT_OUT.includes(control.type)) && !isSecret(control);
+// What a form was loaded with comes back with it, so that a change by another person meanwhile is not overwritten.
+const LOADED = ["revision", "offered_by"];
+const isLoaded = (control) => control.type === "hidden" && LOADED.includes(control.name);
+const isKept = (control) => control.name && !control.disabled && (isLoaded(control) || !LEFT_OUT.includes(control.type)) && !isSecret(control);
 const controlsOf = (form) => [...form.elements].filter((control) => control.matches("input, select, textarea") && isKept(control));
 
 function read() {

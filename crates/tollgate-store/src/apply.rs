@@ -125,11 +125,7 @@ impl Batch<'_> {
                 let switch = |spec: &mut AccountSpec| spec.on = *to == Toggle::On;
                 self.edit(RowKind::Account, &parent.id, account, AuditAction::Switch, switch).await
             }
-            Change::RemoveAccount { channel, account } => {
-                let parent = self.need(RowKind::Channel, "", channel).await?;
-                let row = self.need(RowKind::Account, &parent.id, account).await?;
-                self.remove_row(row, AuditAction::Remove).await
-            }
+            Change::RemoveAccount { channel, account } => self.remove_account(channel, account).await,
             Change::PutModelMapping { channel, mapping } => {
                 checked(RowKind::Channel, channel, check_row(mapping.as_ref()))?;
                 let put = |spec: &mut ChannelSpec| match spec.serves.iter_mut().find(|it| it.model == mapping.model) {
@@ -150,6 +146,7 @@ impl Batch<'_> {
             Change::SetCosts { channel, costs, source } => self.set_costs(channel, costs, source.as_deref()).await,
             Change::RemoveModel { model } => self.remove(RowKind::Model, model).await,
             Change::PutGroup(spec) => self.put_group(spec).await,
+            Change::SetGroupChannel { group, channel, is_offered } => self.set_group_channel(group, channel, *is_offered).await,
             Change::RemoveGroup { group } => self.remove(RowKind::Group, group).await,
             Change::PutMember(spec) => self.put_member(spec).await,
             Change::SetMemberStatus { member, status } => self.set_member_status(member, *status).await,
@@ -217,6 +214,27 @@ impl Batch<'_> {
         self.put(RowKind::Group, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
     }
 
+    /// Only the channel itself is checked: a group may still name channels that were removed.
+    async fn set_group_channel(&mut self, group: &str, channel: &str, is_offered: bool) -> Result<(), StoreError> {
+        let Some(row) = self.rows.by_name(RowKind::Group, "", group).await? else {
+            let reason = ChangeRefusal::Unknown { kind: RowKind::Group, name: group.to_owned() };
+            return Err(refused(RowKind::Channel, channel, reason));
+        };
+        let mut spec: GroupSpec = row.read()?;
+        if spec.channels.iter().any(|known| known == channel) == is_offered {
+            return Ok(());
+        }
+        let channel = channel.to_owned();
+        if is_offered {
+            self.names(RowKind::Group, group, RowKind::Channel, std::slice::from_ref(&channel));
+            spec.channels.push(channel);
+        } else {
+            spec.channels.retain(|known| *known != channel);
+        }
+        checked(RowKind::Group, group, check_row(&spec))?;
+        self.put(RowKind::Group, "", group, &spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
+    }
+
     async fn put_member(&mut self, spec: &MemberSpec) -> Result<(), StoreError> {
         checked(RowKind::Member, &spec.name, check_row(spec))?;
         self.names(RowKind::Member, &spec.name, RowKind::Group, &spec.groups);
@@ -242,6 +260,12 @@ impl Batch<'_> {
         for account in self.rows.list(RowKind::Account, Some(&row.id)).await? {
             self.remove_row(account, AuditAction::Remove).await?;
         }
+        self.remove_row(row, AuditAction::Remove).await
+    }
+
+    async fn remove_account(&mut self, channel: &str, account: &str) -> Result<(), StoreError> {
+        let parent = self.need(RowKind::Channel, "", channel).await?;
+        let row = self.need(RowKind::Account, &parent.id, account).await?;
         self.remove_row(row, AuditAction::Remove).await
     }
 

@@ -57,6 +57,8 @@ pub enum Change {
     SetCosts { channel: String, costs: Vec<(String, Option<PriceSchedule>)>, source: Option<String> },
     /// Writes a group.
     PutGroup(Box<GroupSpec>),
+    /// Adds a channel to those that a group offers, or removes it. The rest of the group stays.
+    SetGroupChannel { group: String, channel: String, is_offered: bool },
     /// Removes a group; keys with only this group can no longer reach any model.
     RemoveGroup { group: String },
     /// Writes a member.
@@ -152,6 +154,7 @@ impl Change {
             | Self::SetPrice { .. }
             | Self::SetCosts { .. }
             | Self::PutGroup(_)
+            | Self::SetGroupChannel { .. }
             | Self::RemoveGroup { .. }
             | Self::PutKey { .. }
             | Self::SetKeyStatus { .. }

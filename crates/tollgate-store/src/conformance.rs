@@ -197,6 +197,7 @@ conformance! {
         batch_without_effect_makes_no_revision,
         removing_a_channel_removes_its_accounts_and_frees_its_name,
         file_owned_rows_are_changed_by_the_file_only,
+        channel_is_added_to_a_group_and_removed_from_it,
         change_for_another_revision_is_refused,
         audit_log_has_every_change_without_secrets,
         proxy_password_is_sealed_like_a_credential,

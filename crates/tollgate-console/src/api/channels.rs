@@ -6,10 +6,12 @@ pub(crate) mod several;
 
 use std::collections::HashSet;
 
+use http::StatusCode;
+use serde_json::Value;
 use tollgate_core::{ChannelSpec, Provider};
 use tollgate_store::{
     Change, RowFilter, RowKind, StoredRow,
-    fields::{AccountInput, FieldShape, FieldValue as _, Kind, Object, Row as _, private_host},
+    fields::{Access, AccountInput, FieldShape, FieldValue as _, Kind, Object, Row as _, private_host},
     provider_defaults,
 };
 
@@ -19,19 +21,27 @@ use super::{
     previews,
     request_context::{InputFields, RequestContext},
     route::Route,
-    schema::{CREATED_AT, OWNER, REVISION, both, read, row_object},
+    rows,
+    schema::{CREATED_AT, NAME, OWNER, REVISION, both, read, row_object},
 };
 use crate::api_error::ApiError;
 
 /// Accounts of a channel that are searched for credentials: one more than a page.
 const MAX_ACCOUNTS: u32 = 1_001;
+/// Groups that one request adds a channel to, or removes it from.
+const GROUPS: Kind = Kind::List { of: &NAME, max: 1_000 };
+/// The fields of both.
+const ADD_TO_GROUPS: &str = "add_to_groups";
+const REMOVE_FROM_GROUPS: &str = "remove_from_groups";
 
 static CHANNEL: Object = row_object!(
     ChannelSpec,
     [read("id", Kind::Id("chn_"), "Id.")],
     [
-        both("accounts", accounts::LIST, "Accounts of a new channel, with their credentials.")
-            .with(tollgate_store::fields::Access::CreateWriteOnly),
+        both("accounts", accounts::LIST, "Accounts of a new channel, with their credentials.").with(Access::CreateWriteOnly),
+        both(ADD_TO_GROUPS, GROUPS, "Groups that offer it from now on, by name or id; changed together with it, or not at all.")
+            .with(Access::WriteOnly),
+        both(REMOVE_FROM_GROUPS, GROUPS, "Groups that no longer offer it, by name or id.").with(Access::WriteOnly),
         OWNER,
         CREATED_AT,
         REVISION,
@@ -46,7 +56,7 @@ struct ChannelResource;
 impl NamedResource for ChannelResource {
     type Spec = ChannelSpec;
     const KIND: RowKind = RowKind::Channel;
-    const CHANGE_QUERY: &'static [FieldShape] = previews::DRY_RUN;
+    const CHANGE_QUERY: &'static [FieldShape] = previews::OF_CHANNELS;
 
     fn put(spec: ChannelSpec) -> Change {
         Change::PutChannel(Box::new(spec))
@@ -77,6 +87,24 @@ impl NamedResource for ChannelResource {
                 Ok(Change::PutAccount { channel: spec.name.clone(), account: account.spec, credential: account.credential })
             })
             .collect()
+    }
+
+    async fn changes_of_other_rows(context: &RequestContext, channel: &str) -> Result<Vec<Change>, ApiError> {
+        let mut changes = Vec::new();
+        for (field, is_offered) in [(ADD_TO_GROUPS, true), (REMOVE_FROM_GROUPS, false)] {
+            let names: Vec<&str> = context.body.list(field).into_iter().flatten().filter_map(Value::as_str).collect();
+            for (i, name) in names.into_iter().enumerate() {
+                let group = match rows::find(context, RowKind::Group, None, name).await {
+                    Ok(row) => row.name,
+                    Err(error) if error.status == StatusCode::NOT_FOUND => {
+                        return Err(ApiError::value(&format!("{field}[{i}]"), "there is no such group"));
+                    }
+                    Err(error) => return Err(error),
+                };
+                changes.push(Change::SetGroupChannel { group, channel: channel.to_owned(), is_offered });
+            }
+        }
+        Ok(changes)
     }
 
     /// Whether any account of the channel has a credential. This is assumed if the accounts fill the page.

@@ -55,6 +55,11 @@ pub(super) trait NamedResource: Sized + Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Changes of other rows in the batch that creates or edits the row `name`, such as adding a channel to groups.
+    fn changes_of_other_rows(_context: &RequestContext, _name: &str) -> impl Future<Output = Result<Vec<Change>, ApiError>> + Send {
+        async { Ok(Vec::new()) }
+    }
+
     /// Further changes in the batch that edits a row, such as recording that a price was set by hand.
     fn changes_beside(_sent: &InputFields, _before: &Self::Spec, _after: &Self::Spec) -> Vec<Change> {
         Vec::new()
@@ -130,6 +135,7 @@ pub(super) async fn make<R: NamedResource>(context: RequestContext) -> Result<Ap
     let along = R::related_changes(&context, &spec)?;
     changes.push(R::put(spec.clone()));
     changes.extend(along);
+    changes.extend(R::changes_of_other_rows(&context, &name).await?);
     let effects = effects_of::<R>(&context, &changes).await?;
     if previews::is_dry_run(&context) {
         let row = StoredRow::draft(R::KIND, rows::prefix(R::KIND), &name, context.now());
@@ -142,13 +148,18 @@ pub(super) async fn make<R: NamedResource>(context: RequestContext) -> Result<Ap
     Ok(with_effects::<R>(object::<R>(&row, &row.read()?), &effects, ApiResponse::created).revision(row.revision))
 }
 
-/// Effects through price limits, for resources that have any. A dry run checks the changes against the other rows in any case.
+/// Effects through price limits, for changes that have any. A dry run checks the changes against the other rows in any case.
 async fn effects_of<R: NamedResource>(context: &RequestContext, changes: &[Change]) -> Result<PriceEffects, ApiError> {
-    if R::HAS_EFFECTS || previews::is_dry_run(context) {
+    if R::HAS_EFFECTS || changes.iter().any(is_of_group) || previews::is_dry_run(context) {
         previews::preview_effects(context, changes).await
     } else {
         Ok(PriceEffects::default())
     }
+}
+
+/// Whether it changes what a group offers.
+const fn is_of_group(change: &Change) -> bool {
+    matches!(change, Change::SetGroupChannel { .. })
 }
 
 fn with_effects<R: NamedResource>(
@@ -160,7 +171,9 @@ fn with_effects<R: NamedResource>(
 }
 
 pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let keeps_secrets = R::keeps_secrets(&context, &rows::find(&context, R::KIND, None, context.path_param("name")).await?).await?;
+    let row = rows::find(&context, R::KIND, None, context.path_param("name")).await?;
+    let keeps_secrets = R::keeps_secrets(&context, &row).await?;
+    let of_others = R::changes_of_other_rows(&context, &row.name).await?;
     let changed = |row: &StoredRow| {
         let before = CurrentRow { spec: row.read::<R::Spec>()?, keeps_secrets };
         let mut spec = before.spec.clone();
@@ -170,10 +183,10 @@ pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<
         Ok::<_, ApiError>(spec)
     };
     let mut effects = PriceEffects::default();
-    if R::HAS_EFFECTS || previews::is_dry_run(&context) {
-        let row = rows::find(&context, R::KIND, None, context.path_param("name")).await?;
+    if R::HAS_EFFECTS || !of_others.is_empty() || previews::is_dry_run(&context) {
         let spec = changed(&row)?;
-        effects = effects_of::<R>(&context, &[R::put(spec.clone())]).await?;
+        let changes: Vec<Change> = std::iter::once(R::put(spec.clone())).chain(of_others.iter().cloned()).collect();
+        effects = effects_of::<R>(&context, &changes).await?;
         if previews::is_dry_run(&context) {
             return Ok(with_effects::<R>(object::<R>(&row, &spec), &effects, ApiResponse::ok).revision(row.revision));
         }
@@ -181,7 +194,7 @@ pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<
     let row = rows::edit(&context, R::KIND, None, context.path_param("name"), |row| {
         let spec = changed(row)?;
         let beside = R::changes_beside(&context.body, &row.read()?, &spec);
-        Ok(std::iter::once(R::put(spec)).chain(beside).collect())
+        Ok(std::iter::once(R::put(spec)).chain(beside).chain(of_others.iter().cloned()).collect())
     })
     .await?;
     Ok(with_effects::<R>(object::<R>(&row, &row.read()?), &effects, ApiResponse::ok).revision(row.revision))

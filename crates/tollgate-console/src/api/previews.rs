@@ -64,8 +64,8 @@ pub(super) const MAX_LIMITED_KEYS: u32 = 1_000;
 pub(super) const QUERY: &[FieldShape] =
     &[both("dry_run", Kind::Flag, "Return the changed row and the effects without saving."), CONFIRM];
 
-/// Query parameters of a change that has no effects through price limits.
-pub(super) const DRY_RUN: &[FieldShape] = &[both("dry_run", Kind::Flag, "Return the changed row without saving.")];
+/// Query parameters of a change of a channel, which has effects through price limits only if it changes groups.
+pub(super) const OF_CHANNELS: &[FieldShape] = &[both("dry_run", Kind::Flag, "Return the changed row without saving."), CONFIRM];
 
 /// Query parameter that saves a change although price limits leave a model without any account.
 pub(super) const CONFIRM: FieldShape = both("confirm", Kind::Flag, "Save even if price limits leave a model without any account.");
@@ -105,7 +105,10 @@ pub(super) async fn preview_effects_of(
 /// Whether changes also affect other keys with price limits. A group's limit and a price do; the change of a key affects only that
 /// key.
 fn affect_many(changes: &[Change]) -> bool {
-    changes.iter().any(|change| matches!(change, Change::PutGroup(_) | Change::SetPrice { .. } | Change::SetCosts { .. }))
+    let affects_many = |change: &Change| {
+        matches!(change, Change::PutGroup(_) | Change::SetGroupChannel { .. } | Change::SetPrice { .. } | Change::SetCosts { .. })
+    };
+    changes.iter().any(affects_many)
 }
 
 /// The rows that the effects of changes are computed from.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     budgets::{self, AmountTable},
-    form::{FormData, FormState},
+    form::{FormData, FormState, REVISION},
     locale::Locale,
     page_cursors::{CursorPairs, PageCursors},
     reply::PageFailure,
@@ -282,6 +282,11 @@ impl FormView {
     pub(crate) fn hidden(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
         self.hidden.push((name.into(), value.to_string()));
         self
+    }
+
+    /// For a row with this revision, or for the one that the sent form has.
+    pub(crate) fn at_revision(self, state: &FormState, stored: u64) -> Self {
+        self.hidden(REVISION, state.revision(stored))
     }
 
     pub(crate) fn cancel(self, to: String) -> Self {

@@ -11,6 +11,8 @@ use crate::api_error::ApiError;
 pub(crate) const MAX_BYTES: usize = 64 << 10;
 /// Fields of a form or of a query.
 const MAX_FIELDS: usize = 256;
+/// The hidden field with the revision of the row that a form was loaded with. Changes of the row since are not overwritten.
+pub(crate) const REVISION: &str = "revision";
 /// Bytes of a form for each of its fields, at least.
 pub(crate) const BYTES_PER_FIELD: usize = MAX_BYTES / MAX_FIELDS;
 
@@ -114,6 +116,11 @@ impl FormState {
     /// The values of a name.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.values.all(name)
+    }
+
+    /// The revision that the form is for: the one that was sent with it, else that of the row.
+    pub(crate) fn revision(&self, stored: u64) -> String {
+        if self.has(REVISION) { self.value(REVISION).to_owned() } else { stored.to_string() }
     }
 
     /// The fault of a field.

@@ -230,9 +230,7 @@ async fn group_page(
         .second(request.url(&format!("{path}/offers#offers")), t.say("groups.preview"))
         .cancel(request.url("/groups"));
     let form = match group {
-        // A form that was sent keeps the revision that it was made for.
-        Some(group) if !state.has("revision") => form.hidden("revision", group.revision),
-        Some(_) => form.hidden("revision", state.value("revision")),
+        Some(group) => form.at_revision(state, group.revision),
         None => form,
     };
     let may_change = group.is_none_or(|group| group.owner != "file");
@@ -350,15 +348,11 @@ async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let group = read_group(&request).await?;
-    let revision = request.form.value("revision");
     let form = sent_form(&request).await?;
     let body = form::body(&form);
     let call = |query| ApiCall { body: body.clone(), query, ..of_group(&request) };
     let changed = match check_price_limit(&form) {
-        Ok(()) => {
-            let call = call(confirmed(&form));
-            request.call_with(operations::CHANGE_GROUP, call, &[("if-match", revision)]).await.map(|_| ())
-        }
+        Ok(()) => request.call_at_revision(operations::CHANGE_GROUP, call(confirmed(&form))).await.map(|_| ()),
         Err(error) => Err(error),
     };
     match changed {

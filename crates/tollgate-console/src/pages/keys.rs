@@ -133,6 +133,8 @@ struct KeyPage {
     /// Model that the playground begins with.
     model: String,
     form: Option<ControlSection>,
+    /// The revision that the form is for.
+    revision: String,
     may_enable: bool,
     may_make: bool,
     /// Why the reader may not replace, disable or revoke the key.
@@ -238,7 +240,9 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
     let allowance = allowance(request, &id).await?;
     let now = request.state.gateway.now();
     let may_change = request.is_operator() && key.owner != "file" && key.state != "revoked";
-    let form = if may_change { Some(change_form(request, &key, state).await?) } else { None };
+    // If another form of the page was sent, this one shows the stored values.
+    let sent = if state.has("rpm") { state.clone() } else { FormState::of(form::values(&key)) };
+    let form = if may_change { Some(change_form(request, &key, &sent).await?) } else { None };
     let models = allowance.iter().flat_map(|allowance| &allowance.models).map(String::as_str);
     let model = first_model(request, models).await?.unwrap_or("MODEL").to_owned();
     let address = model_url(request);
@@ -273,28 +277,36 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
             let text = (t.say("keys.revoke"), t.say("keys.revoke_about").to_owned(), t.say("keys.revoke_for_good"));
             Danger::new(t, state, request.url(&format!("/keys/{}/revoke", key.id)), text)
         },
+        revision: sent.revision(key.revision),
         key: KeyDetail::of(t, &key, allowance.as_ref(), now),
         form,
     };
     Ok(PageReply::page(state.status(), &template)?.connects_to(other))
 }
 
-/// The form that changes a key: with what was sent, else with the key's values.
+/// The form that changes a key.
 async fn change_form(request: &PageRequest, key: &KeyObject, state: &FormState) -> Result<ControlSection, ApiError> {
-    let was_sent = state.has("rpm");
-    let state = if was_sent { state.clone() } else { FormState::of(form::values(key)) };
-    let groups = making::choice_of_all(request, &state).await?;
-    let mut section = form::section(request.t(), &state, form::Shape { is_operator: true, names_groups: groups.is_none() });
+    let t = request.t();
+    let groups = making::choice_of_all(request, state).await?;
+    let mut section = form::section(t, state, form::Shape { is_operator: true, names_groups: groups.is_none() });
+    let end = section.controls.iter_mut().find(|control| control.name == form::EXPIRES);
+    if let (Some(end), Some(time)) = (end, form::time_of_end(key)) {
+        end.hint = Some(t.say_with("keys.expires_at_hint", &[("time", time)]));
+    }
     section.controls.splice(0..0, groups);
     Ok(section)
 }
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
-    let body = form::body(form, request.state.gateway.now());
+    let key: KeyObject = request.read(operations::GET_KEY, of_key(&request)).await?;
+    let mut body = form::body(form, request.state.gateway.now());
+    if !form::moves_end(form, &key) {
+        body.remove("expires_at");
+    }
     let call = || ApiCall { body: body.clone(), ..of_key(&request) };
     let changed = match groups::check_price_limit(form) {
-        Ok(()) => request.call(operations::CHANGE_KEY, call()).await.map(|_| ()),
+        Ok(()) => request.call_at_revision(operations::CHANGE_KEY, call()).await.map(|_| ()),
         Err(error) => Err(error),
     };
     match changed {

@@ -318,9 +318,8 @@ async fn member_page(
             // If another form of the page was sent, this one shows the stored values.
             let is_of_form = state.has("role");
             let kept = if is_of_form { state.clone() } else { FormState::of(form::values(member)) };
-            let revision = if kept.has("revision") { kept.value("revision").to_owned() } else { member.revision.to_string() };
             let sections = form::sections(t, &kept, &MemberGroups::read(request).await?);
-            template.form = Some(FormView::new(path.clone(), sections, t.say("form.save")).hidden("revision", revision));
+            template.form = Some(FormView::new(path.clone(), sections, t.say("form.save")).at_revision(&kept, member.revision));
             let about = t.say("members.remove_about").to_owned();
             let words = (t.say("members.remove"), about, t.say("members.remove"));
             template.danger = Some(Danger::new(t, state, format!("{path}/remove"), words));
@@ -361,7 +360,7 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
     let body = form::body(&request.form);
     let call = ApiCall { body, ..of_member(&request) };
-    match request.call_with(operations::CHANGE_MEMBER, call, &[("if-match", request.form.value("revision"))]).await {
+    match request.call_at_revision(operations::CHANGE_MEMBER, call).await {
         Ok(_) if member.status == "active" && request.form.value("status") == "suspended" => {
             let path = request.url(&format!("/members/{}", member.id));
             Ok(PageReply::redirect(&path).toast_with_undo(Toast::MemberOff, &[&member.id]))

@@ -11,7 +11,7 @@ use url::form_urlencoded::Serializer;
 use super::{
     control::Pager,
     drawer::OPEN,
-    form::FormData,
+    form::{FormData, REVISION},
     layout::Layout,
     locale::Locale,
     page_cursors::{AFTER, BACK, CursorPairs, PageCursors},
@@ -119,6 +119,11 @@ impl PageRequest {
             headers.insert(HeaderName::from_static(name), value);
         }
         dispatch::call(&self.state, route, (principal, &self.meta, &headers), call).await
+    }
+
+    /// The same for the revision that the sent form was loaded with: a row that was changed since is refused.
+    pub(crate) async fn call_at_revision(&self, id: &'static str, call: ApiCall) -> Result<ApiResponse, ApiError> {
+        self.call_with(id, call, &[("if-match", self.form.value(REVISION))]).await
     }
 
     /// The address of another page of the same list.

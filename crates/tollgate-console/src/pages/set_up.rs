@@ -12,7 +12,7 @@ use tollgate_store::AdminScope;
 use super::{
     channels::{
         credentials,
-        form::{make_channel, new_section, providers, refused},
+        form::{groups, make_channel, new_section, providers, refused},
         served,
         state::{ChannelObject, path},
     },
@@ -133,7 +133,11 @@ async fn make_first_channel(request: Arc<PageRequest>) -> Result<PageReply, Page
     if let Some(state) = credentials::refused(request.t(), &request.form) {
         return channel_page(&request, &state).await;
     }
-    match make_channel(&request).await {
+    // The group of the first start may have been removed, or be one of the catalog file.
+    let known = groups(&request).await?;
+    let is_changeable = |name: &&str| known.iter().any(|group| group.name == *name && group.owner != "file");
+    let chosen: Vec<&str> = request.form.all("groups").filter(is_changeable).collect();
+    match make_channel(&request, &chosen).await {
         Ok(name) => Ok(PageReply::redirect(&request.url(&set_up_path(&name))).toast(Toast::Saved)),
         Err(error) => channel_page(&request, &refused(request.t(), &request.form, error)?).await,
     }

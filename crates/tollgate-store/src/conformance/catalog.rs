@@ -106,6 +106,38 @@ pub(super) async fn file_owned_rows_are_changed_by_the_file_only(store: &Store) 
     apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await.unwrap();
 }
 
+pub(super) async fn channel_is_added_to_a_group_and_removed_from_it(store: &Store) {
+    let set = |group: &str, channel: &str, is_offered| {
+        let (group, channel) = (group.to_owned(), channel.to_owned());
+        Change::SetGroupChannel { group, channel, is_offered }
+    };
+    apply(store, &[put_channel("gone"), put_channel("main"), put_group("g", &["gone", "main"])]).await.unwrap();
+    apply(store, &[Change::RemoveChannel { channel: "gone".to_owned() }]).await.unwrap();
+    // The group still names the removed channel, which does not keep it from another one.
+    let added = apply(store, &[put_channel("new"), set("g", "new", true)]).await.unwrap();
+    let offered = async || {
+        let catalog = store.catalog.load().await.unwrap();
+        let group = catalog.group_by_name("g").unwrap();
+        let is_offered = |name: &str| group.channels.contains(&catalog.channel_by_name(name).unwrap().id);
+        ["main", "new"].map(is_offered)
+    };
+    assert_eq!(offered().await, [true, true]);
+    assert_eq!(apply(store, &[set("g", "new", true), set("g", "other", false)]).await.unwrap(), added, "nothing changes");
+    apply(store, &[set("g", "main", false)]).await.unwrap();
+    assert_eq!(offered().await, [false, true]);
+
+    // With a group that does not exist, the channel of the same batch is not made either.
+    let refused = apply(store, &[put_channel("next"), set("nowhere", "next", true)]).await.unwrap_err();
+    assert_eq!(refusal(refused), ChangeRefusal::Unknown { kind: RowKind::Group, name: "nowhere".to_owned() });
+    assert!(store.catalog.load().await.unwrap().channel_by_name("next").is_none());
+    let refused = apply(store, &[set("g", "nowhere", true)]).await.unwrap_err();
+    assert_eq!(refusal(refused), ChangeRefusal::Unknown { kind: RowKind::Channel, name: "nowhere".to_owned() });
+
+    store.catalog.apply(&[put_group("g", &["new"])], &actor(ChangeOrigin::File), MIDNIGHT).await.unwrap();
+    assert_eq!(refusal(apply(store, &[set("g", "main", true)]).await.unwrap_err()), ChangeRefusal::OwnedByFile);
+    apply(store, &[set("g", "new", true)]).await.unwrap();
+}
+
 pub(super) async fn change_for_another_revision_is_refused(store: &Store) {
     let revision = apply(store, &[put_channel("main")]).await.unwrap();
     let stale = Revision(revision.0 - 1);

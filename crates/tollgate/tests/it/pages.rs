@@ -19,6 +19,7 @@ mod pricing;
 mod proxies;
 mod public;
 mod routes;
+mod stale_forms;
 mod system;
 mod weight;
 
@@ -58,6 +59,12 @@ impl Person {
         answer
     }
 
+    /// Sends the form of the page with this path as [`Self::post`] does, with the revision of the row that the page has.
+    pub(crate) fn save(&mut self, gateway: &TestGateway, path: &str, fields: &[(&str, &str)]) -> ClientResponse {
+        let revision = hidden(&self.page(gateway, path), path, "revision");
+        self.post(gateway, path, &[fields, &[("revision", revision.as_str())]].concat())
+    }
+
     pub(crate) fn with_cookies(&self, request: Request) -> Request {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let request = if cookies.is_empty() { request } else { request.header("cookie", &cookies.join("; ")) };
@@ -91,6 +98,13 @@ impl Person {
             }
         }
     }
+}
+
+/// The value of a hidden field of the form that is sent there.
+fn hidden(page: &str, action: &str, name: &str) -> String {
+    let (_, form) = page.split_once(&format!("action=\"{action}\"")).unwrap_or_else(|| panic!("no form for {action} in {page}"));
+    let (_, rest) = form.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("no {name} in {page}"));
+    rest.split('"').next().unwrap().to_owned()
 }
 
 /// A form as browsers send it.

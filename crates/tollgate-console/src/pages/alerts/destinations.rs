@@ -210,12 +210,7 @@ async fn destination_page(
         id: destination.map(|destination| destination.id.clone()),
         tested,
         form: match destination {
-            Some(destination) => {
-                // Names and kinds are fixed; the revision is that of the form.
-                let revision =
-                    if state.has("revision") { state.value("revision").to_owned() } else { destination.revision.to_string() };
-                form.hidden("revision", revision)
-            }
+            Some(destination) => form.at_revision(state, destination.revision),
             None => form,
         },
         danger,
@@ -272,7 +267,7 @@ async fn refuse(request: &PageRequest, destination: &DestinationObject, error: A
 pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let destination = read_destination(&request).await?;
     let call = ApiCall { body: body(&request.form), ..of_destination(&request) };
-    match request.call_with(operations::CHANGE_DESTINATION, call, &[("if-match", request.form.value("revision"))]).await {
+    match request.call_at_revision(operations::CHANGE_DESTINATION, call).await {
         Ok(_) => {
             let path = format!("/alerts/destinations/{}", destination.id);
             Ok(PageReply::redirect(&request.url(&path)).toast(Toast::Saved))

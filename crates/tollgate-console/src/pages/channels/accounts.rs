@@ -36,6 +36,8 @@ struct AccountPage {
     banner: Option<String>,
     back: String,
     action: String,
+    /// The revision that the form is for; `None`: a new account.
+    revision: Option<String>,
     section: ControlSection,
     limits: ControlSection,
     is_of_file: bool,
@@ -48,6 +50,7 @@ struct AccountPage {
 struct AccountObject {
     name: String,
     owner: String,
+    revision: u64,
     status: String,
     concurrency: u64,
     rpm: u64,
@@ -130,7 +133,7 @@ fn text(value: &Value) -> String {
 
 pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let before: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
-    match request.call(operations::CHANGE_ACCOUNT, ApiCall { body: body(&request.form), ..call(&request) }).await {
+    match request.call_at_revision(operations::CHANGE_ACCOUNT, ApiCall { body: body(&request.form), ..call(&request) }).await {
         Ok(_) if before.status == "on" && !request.form.has("status") => {
             let row = [request.path_param("name"), request.path_param("account")];
             Ok(back(&request).toast_with_undo(Toast::AccountOff, &row))
@@ -236,6 +239,7 @@ async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountO
             Some(account) => request.url(&format!("{here}/{}", super::super::models::path_of_name(&account.name))),
             None => request.url(&format!("{here}/new")),
         },
+        revision: account.map(|account| form.revision(account.revision)),
         section: ControlSection::new(t.say("channels.credential_title"), controls).about(t.say("channels.credential_about")),
         limits: ControlSection::new(t.say("keys.limits_of_key"), limits).about(t.say("channels.limits_about")),
         is_of_file: account.is_some_and(|account| account.owner == "file"),

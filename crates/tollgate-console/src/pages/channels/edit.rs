@@ -11,8 +11,8 @@ use tollgate_store::MAX_PEM;
 use super::{
     edit_comparison::EditComparison,
     form::{
-        LIMITS, NUMBERS, OfferingGroup, connection_faults, group_section, groups, number_or_text, private_network, refused,
-        set_groups, statuses, statuses_control, switch, tags, tags_control,
+        GroupChanges, LIMITS, NUMBERS, OFFERED_BY, OfferingGroup, connection_faults, group_section, groups, number_or_text,
+        private_network, refused, statuses, statuses_control, switch, tags, tags_control,
     },
     parameter_edits,
     state::{call_of, path},
@@ -23,7 +23,7 @@ use crate::{
     pages::{
         budgets,
         control::{Control, ControlSection, limit_or_text, limit_text},
-        form::{FormData, FormState},
+        form::{FormData, FormState, REVISION},
         layout::Layout,
         locale::Locale,
         operations,
@@ -58,6 +58,8 @@ struct EditChannelPage {
     comparison: Option<EditComparison>,
     back: String,
     action: String,
+    /// What the form was loaded with: the revision of the channel, and the groups that offered it.
+    loaded: [(&'static str, String); 2],
     sections: Vec<ControlSection>,
 }
 
@@ -69,9 +71,11 @@ async fn row(request: &PageRequest) -> Result<Map<String, Value>, ApiError> {
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (row, groups) = tokio::try_join!(row(&request), groups(&request))?;
     let name = request.path_param("name");
-    let offering = groups.iter().filter(|group| group.channels.iter().any(|channel| channel == name));
-    let fields = values(&row);
-    let pairs = fields.pairs().chain(offering.map(|group| ("groups", group.name.as_str()))).collect::<Vec<_>>();
+    let offering = groups.iter().filter(|group| group.owner != "file" && group.channels.iter().any(|channel| channel == name));
+    let offering: Vec<&str> = offering.map(|group| group.name.as_str()).collect();
+    let (fields, offered_by) = (values(&row), offering.join("\n"));
+    let pairs = fields.pairs().chain(offering.into_iter().map(|name| ("groups", name)));
+    let pairs: Vec<(&str, &str)> = pairs.chain([(OFFERED_BY, offered_by.as_str())]).collect();
     edit_page(&request, &FormState::of(FormData::of(&pairs)), &groups, None)
 }
 
@@ -83,6 +87,7 @@ fn values(row: &Map<String, Value>) -> FormData {
         Some(other) => other.to_string(),
     };
     let mut pairs: Vec<(&str, String)> = NUMBERS.iter().map(|name| (*name, text(name))).collect();
+    pairs.push((REVISION, text("revision")));
     pairs.extend(LIMITS.map(|name| (name, limit_text(row.get(name).and_then(Value::as_u64).unwrap_or(0)))));
     // The private key is not shown: an empty field keeps it.
     pairs.extend(["protocol", "base_url", "test_model", "proxy", "ca_file", "client_certificate"].map(|name| (name, text(name))));
@@ -107,21 +112,21 @@ fn values(row: &Map<String, Value>) -> FormData {
 }
 
 pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let before = row(&request).await?;
-    match save(&request, &before).await {
+    let (before, groups) = tokio::try_join!(row(&request), groups(&request))?;
+    match save(&request, &before, &groups).await {
         Ok(()) => Ok(PageReply::redirect(&request.url(&path(request.path_param("name")))).toast(Toast::Saved)),
         Err(error) => {
             let state = refused(request.t(), &request.form, error)?;
-            edit_page(&request, &state, &groups(&request).await?, None)
+            edit_page(&request, &state, &groups, None)
         }
     }
 }
 
 /// The sent form, with what saving it would change.
 pub(super) async fn compare(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let before = row(&request).await?;
-    let sent = body(&request.form, &before, request.is_admin());
-    let groups = groups(&request).await?;
+    let (before, groups) = tokio::try_join!(row(&request), groups(&request))?;
+    let mut sent = body(&request.form, &before, request.is_admin());
+    sent.extend(GroupChanges::of(&request.form, &groups).body());
     match dry_run(&request, &sent).await {
         Ok(after) => {
             let (name, rows) = (request.path_param("name"), (&before, &after));
@@ -139,12 +144,12 @@ async fn dry_run(request: &PageRequest, sent: &Map<String, Value>) -> Result<Map
     request.read(operations::CHANGE_CHANNEL, call).await.map_err(|error: ApiError| error.with_others(faults))
 }
 
-async fn save(request: &PageRequest, before: &Map<String, Value>) -> Result<(), ApiError> {
-    let body = body(&request.form, before, request.is_admin());
+async fn save(request: &PageRequest, before: &Map<String, Value>, groups: &[OfferingGroup]) -> Result<(), ApiError> {
+    let mut body = body(&request.form, before, request.is_admin());
     let faults = connection_faults(&request.form, &body, request.is_admin());
-    let changed = request.call(operations::CHANGE_CHANNEL, ApiCall { body, ..call_of(request) }).await;
-    changed.map_err(|error| error.with_others(faults))?;
-    set_groups(request, request.path_param("name"), &groups(request).await?).await
+    body.extend(GroupChanges::of(&request.form, groups).body());
+    let changed = request.call_at_revision(operations::CHANGE_CHANNEL, ApiCall { body, ..call_of(request) }).await;
+    changed.map(drop).map_err(|error| error.with_others(faults))
 }
 
 /// The body for the admin API. Fields that only admins may change are sent only by admins, and the base URL only if it differs.
@@ -215,6 +220,7 @@ fn edit_page(
         comparison,
         back: request.url(&path(name)),
         action: request.url(&format!("{}/edit", path(name))),
+        loaded: [REVISION, OFFERED_BY].map(|field| (field, form.value(field).to_owned())),
         sections: sections(request, form, group_section(t, form, groups)),
     };
     PageReply::page(form.status(), &template)

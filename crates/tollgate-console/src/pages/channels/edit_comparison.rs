@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::form::OfferingGroup;
+use super::form::{GroupChanges, OfferingGroup};
 use crate::pages::{
     difference::{DifferenceRow, differences},
     form::FormData,
@@ -72,11 +72,13 @@ fn marked(t: Locale, before: &Map<String, Value>, mut row: Map<String, Value>, s
     row
 }
 
-/// The names of the groups that offer the channel, and of those that the form chooses. Groups of the catalog file stay.
+/// The names of the groups that offer the channel, and of those that would.
 fn offering(channel: &str, groups: &[OfferingGroup], form: &FormData) -> (Value, Value) {
+    let GroupChanges { added, removed } = GroupChanges::of(form, groups);
     let now = |group: &&OfferingGroup| group.channels.iter().any(|known| known == channel);
     let then = |group: &&OfferingGroup| {
-        if group.owner == "file" { now(group) } else { form.all("groups").any(|wanted| wanted == group.name) }
+        let name = group.name.as_str();
+        added.contains(&name) || (now(group) && !removed.contains(&name))
     };
     let names = |groups: Vec<&OfferingGroup>| groups.into_iter().map(|group| Value::from(group.name.as_str())).collect();
     (names(groups.iter().filter(now).collect()), names(groups.iter().filter(then).collect()))

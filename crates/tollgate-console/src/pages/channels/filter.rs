@@ -146,7 +146,7 @@ mod tests {
     fn channel(name: &str, provider: &str, status: &str) -> ChannelState {
         let channel = json!({
             "id": "chn_1", "name": name, "provider": provider, "status": status, "base_url": "https://a.example/v1", "priority": 0,
-            "weight": 1, "owner": "database", "tags": ["eu"], "serves": [{"model": "fast", "upstream": "f"}],
+            "weight": 1, "owner": "database", "revision": 1, "tags": ["eu"], "serves": [{"model": "fast", "upstream": "f"}],
         });
         ChannelState { name: name.to_owned(), channel: serde_json::from_value(channel).unwrap(), accounts: Vec::new(), load: None }
     }

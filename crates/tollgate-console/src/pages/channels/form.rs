@@ -23,7 +23,7 @@ use crate::{
         operations,
         preferences::Toast,
         reply::{PageFailure, PageReply},
-        request::{ApiPage, PageRequest, get, path_of},
+        request::{ApiPage, PageRequest, get},
     },
 };
 
@@ -53,11 +53,14 @@ const FIELDS: &[&str] = &[
     "ca_file",
     "client_certificate",
     "client_key",
+    "groups",
 ];
 /// Providers that can be chosen, in this order.
 const PROVIDERS: [&str; 6] = ["openai", "gemini", "anthropic", "compatible", COMPATIBLE_GEMINI, "echo"];
 /// The form's word for an upstream that is compatible with Gemini's protocol.
 const COMPATIBLE_GEMINI: &str = "compatible_gemini";
+/// The hidden field with the groups that offered the channel when its form was loaded, one a line.
+pub(super) const OFFERED_BY: &str = "offered_by";
 /// Longest name of a channel, in bytes.
 const MAX_NAME: usize = 100;
 /// Fields that are whole numbers.
@@ -86,13 +89,13 @@ struct NewChannelPage {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct OfferingGroup {
-    pub(super) name: String,
-    pub(super) owner: String,
+pub(in crate::pages) struct OfferingGroup {
+    pub(in crate::pages) name: String,
+    pub(in crate::pages) owner: String,
     pub(super) channels: Vec<String>,
 }
 
-pub(super) async fn groups(request: &PageRequest) -> Result<Vec<OfferingGroup>, ApiError> {
+pub(in crate::pages) async fn groups(request: &PageRequest) -> Result<Vec<OfferingGroup>, ApiError> {
     Ok(request.read::<ApiPage<OfferingGroup>>(operations::LIST_GROUPS, get(&[("limit", "1000")])).await?.items)
 }
 
@@ -105,7 +108,8 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     if let Some(state) = credentials::refused(request.t(), &request.form) {
         return new_page(&request, &state).await;
     }
-    match make_channel(&request).await {
+    let groups: Vec<&str> = request.form.all("groups").collect();
+    match make_channel(&request, &groups).await {
         Ok(name) => Ok(PageReply::redirect(&request.url(&format!("{}/models", path(&name)))).toast(Toast::Saved)),
         Err(error) => new_page(&request, &refused(request.t(), &request.form, error)?).await,
     }
@@ -123,8 +127,8 @@ async fn free_name(request: &PageRequest, provider: &str) -> Result<String, ApiE
     Ok(names.find(|name| known.iter().all(|channel| channel.name != *name)).unwrap_or_default())
 }
 
-/// Makes the channel of a form and lets the chosen groups offer it. Returns its name, which is that of the provider if none was entered.
-pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<String, ApiError> {
+/// Makes the channel of a form, which these groups offer. Returns its name, which is that of the provider if none was entered.
+pub(in crate::pages) async fn make_channel(request: &PageRequest, groups: &[&str]) -> Result<String, ApiError> {
     let form = &request.form;
     let (provider, protocol) = match form.value("provider") {
         COMPATIBLE_GEMINI => ("compatible", Some("gemini")),
@@ -150,12 +154,12 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<Stri
         None => json!({"name": name}),
     };
     body.insert("accounts".to_owned(), names.into_iter().enumerate().map(account).collect());
+    body.insert("add_to_groups".to_owned(), json!(groups));
     let mut faults = connection_faults(form, &body, request.is_admin());
     if let Err(error) = request.call(operations::MAKE_CHANNEL, ApiCall { body, ..ApiCall::default() }).await {
         faults.extend(name_fault(request, &name).await?);
         return Err(error.with_others(faults));
     }
-    set_groups(request, &name, &groups(request).await?).await?;
     Ok(name)
 }
 
@@ -189,21 +193,31 @@ pub(super) fn connection_faults(form: &FormData, body: &Map<String, Value>, is_a
     private.into_iter().chain(half).collect()
 }
 
-/// Lets the chosen groups offer the channel and the others not. Groups of the catalog file stay.
-pub(super) async fn set_groups(request: &PageRequest, channel: &str, groups: &[OfferingGroup]) -> Result<(), ApiError> {
-    for group in groups.iter().filter(|group| group.owner != "file") {
-        let is_wanted = request.form.all("groups").any(|wanted| wanted == group.name);
-        if is_wanted == group.channels.iter().any(|known| known == channel) {
-            continue;
+/// What a form changes about the groups that offer a channel: only the ticks that differ from when it was loaded, so that changes by
+/// others since are kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct GroupChanges<'a> {
+    pub(super) added: Vec<&'a str>,
+    pub(super) removed: Vec<&'a str>,
+}
+
+impl<'a> GroupChanges<'a> {
+    /// Groups that were removed meanwhile, or that the catalog file owns by now, keep their channels.
+    pub(super) fn of(form: &'a FormData, known: &[OfferingGroup]) -> Self {
+        let is_changeable = |name: &str| known.iter().any(|group| group.name == name && group.owner != "file");
+        let was_offered = |name: &str| form.value(OFFERED_BY).lines().any(|offered| offered == name);
+        let is_chosen = |name: &str| form.all("groups").any(|chosen| chosen == name);
+        Self {
+            added: form.all("groups").filter(|name| !was_offered(name)).collect(),
+            removed: form.value(OFFERED_BY).lines().filter(|name| !is_chosen(name) && is_changeable(name)).collect(),
         }
-        let mut channels: Vec<&str> = group.channels.iter().map(String::as_str).filter(|known| *known != channel).collect();
-        channels.extend(is_wanted.then_some(channel));
-        let body = [("channels".to_owned(), json!(channels))].into_iter().collect();
-        request
-            .call(operations::CHANGE_GROUP, ApiCall { path: path_of(&[("name", &group.name)]), body, ..ApiCall::default() })
-            .await?;
     }
-    Ok(())
+
+    /// The fields as the admin API takes them.
+    pub(super) fn body(&self) -> [(String, Value); 2] {
+        [("add_to_groups", &self.added), ("remove_from_groups", &self.removed)]
+            .map(|(field, names)| (field.to_owned(), json!(names)))
+    }
 }
 
 async fn new_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
@@ -311,9 +325,11 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "tags" => error.about("tags").because("tags"),
         "pausing_statuses" => error.about("pausing_statuses").because("statuses"),
         "test_model" => error.about("test_model").because("row_name"),
+        "add_to_groups" | "remove_from_groups" | "groups" => error.about("groups").because("no_group"),
         "concurrency" | "rpm" | "tpm" => error.because("limit"),
         field if NUMBERS.contains(&field) => error.because("number_range"),
         _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
+        _ if error.code() == "nothing_left" => error.about("groups").because("nothing_left_of_group"),
         field if budgets::FIELDS.contains(&field) => return FormState::refused_at(t, form, &error, Some(field)),
         _ => error,
     };
@@ -348,6 +364,27 @@ mod tests {
     fn tags_are_split_at_ascii_and_fullwidth_commas() {
         assert_eq!(tags(" eu,, batch 2，us "), json!(["eu", "batch 2", "us"]));
         assert_eq!(tags(""), json!([]));
+    }
+
+    #[test]
+    fn only_ticks_of_groups_that_differ_are_sent() {
+        let known: Vec<OfferingGroup> = serde_json::from_value(json!([
+            {"name": "a", "owner": "database", "channels": ["c"]},
+            {"name": "b", "owner": "database", "channels": ["c"]},
+            {"name": "f", "owner": "file", "channels": ["c"]},
+        ]))
+        .unwrap();
+        let changes = |form: &[u8]| {
+            let form = FormData::parse(form);
+            let GroupChanges { added, removed } = GroupChanges::of(&form, &known);
+            (added.join(" "), removed.join(" "))
+        };
+        assert_eq!(changes(b"offered_by=a&groups=a"), (String::new(), String::new()), "b was added by another person");
+        assert_eq!(changes(b"offered_by=a%0D%0Ab&groups=b&groups=gone"), ("gone".to_owned(), "a".to_owned()));
+        assert_eq!(changes(b"offered_by=f%0Agone"), (String::new(), String::new()));
+        let error = ApiError::value("add_to_groups[0]", "there is no such group");
+        let form = refused(Locale::EN, &FormData::parse(b"groups=gone"), error).unwrap();
+        assert!(group_section(Locale::EN, &form, &known).controls[0].has_fault());
     }
 
     #[test]

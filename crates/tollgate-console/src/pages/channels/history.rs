@@ -156,13 +156,9 @@ async fn version_page(request: &PageRequest, present: &Map<String, Value>, state
         changes.keys().filter_map(|field| Some((field.clone(), present.get(field)?.clone()))).collect();
     let here = format!("{}/history/{}", path(&channel.name), version.revision);
     let form = (!changes.is_empty() && !channel.is_of_file()).then(|| {
-        let revision = if state.has("revision") {
-            state.value("revision").to_owned()
-        } else {
-            present.get("revision").map(Value::to_string).unwrap_or_default()
-        };
+        let revision = present.get("revision").and_then(Value::as_u64).unwrap_or_default();
         FormView::new(request.url(&here), Vec::new(), t.say("channel_history.restore"))
-            .hidden("revision", revision)
+            .at_revision(state, revision)
             .cancel(request.url(&format!("{}/history", path(&channel.name))))
     });
     let template = VersionPage {
@@ -182,7 +178,7 @@ async fn version_page(request: &PageRequest, present: &Map<String, Value>, state
 pub(super) async fn restore(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (present, version) = tokio::try_join!(row(&request), version(&request))?;
     let call = ApiCall { body: changes(&present, &version.after), ..call_of(&request) };
-    match request.call_with(operations::CHANGE_CHANNEL, call, &[("if-match", request.form.value("revision"))]).await {
+    match request.call_at_revision(operations::CHANGE_CHANNEL, call).await {
         Ok(_) => Ok(PageReply::redirect(&request.url(&path(request.path_param("name")))).toast(Toast::Saved)),
         Err(error) => {
             let state = FormState::refused(request.t(), &request.form, &error, &[])?;

@@ -12,7 +12,7 @@ use crate::{
     dispatch::ApiCall,
     pages::{
         control::Control,
-        form::{FormData, FormState},
+        form::{FormData, FormState, REVISION},
         layout::{Layout, Script},
         locale::Locale,
         operations,
@@ -40,6 +40,8 @@ struct ServedPage {
     steps: Vec<SetUpStep>,
     banner: Option<String>,
     name: String,
+    /// The revision that the form of the served models is for.
+    revision: String,
     here: String,
     back: String,
     search: String,
@@ -61,6 +63,8 @@ struct ServedRow {
     output: String,
     /// Whether the cost has further figures, which stay as they are.
     has_more: bool,
+    /// Whether it is chosen to be removed.
+    is_removed: bool,
     /// The field that was refused: `upstream`, `input` or `output`.
     wrong: &'static str,
 }
@@ -68,6 +72,7 @@ struct ServedRow {
 impl ServedRow {
     /// Shows what a refused form has for this model.
     fn keep_typed(&mut self, form: &FormState) {
+        self.is_removed = form.all("remove").any(|removed| removed == self.model);
         let Some(index) = form.all("shown").position(|shown| shown == self.model) else { return };
         for (kept, column) in [(&mut self.upstream, "upstreams"), (&mut self.input, "input"), (&mut self.output, "output")] {
             if let Some(typed) = form.all(column).nth(index) {
@@ -146,7 +151,15 @@ fn cost_texts(cost: &Value) -> (String, String, bool) {
 
 fn served_row(served: &ServedObject) -> ServedRow {
     let (input, output, has_more) = cost_texts(&served.cost);
-    ServedRow { model: served.model.clone(), upstream: served.upstream.clone(), input, output, has_more, wrong: "" }
+    ServedRow {
+        model: served.model.clone(),
+        upstream: served.upstream.clone(),
+        input,
+        output,
+        has_more,
+        is_removed: false,
+        wrong: "",
+    }
 }
 
 pub(in crate::pages) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -207,7 +220,7 @@ pub(super) fn same_name(model: &str) -> (String, String) {
 
 /// Serves further models, by public name and name at the provider, and no longer the `removed` ones.
 pub(super) async fn add_models(request: &PageRequest, added: &[(String, String)], removed: &HashSet<&str>) -> Result<(), ApiError> {
-    let mut serves = serves(request).await?;
+    let (mut serves, revision) = serves(request).await?;
     serves.retain(|served| !removed.contains(model_of(served)));
     let known: HashSet<String> = serves.iter().map(|served| model_of(served).to_owned()).collect();
     serves.extend(
@@ -216,7 +229,7 @@ pub(super) async fn add_models(request: &PageRequest, added: &[(String, String)]
             .filter(|(model, _)| !known.contains(model))
             .map(|(model, upstream)| json!({"model": model, "upstream": upstream})),
     );
-    put(request, serves).await
+    put(request, serves, &revision.to_string()).await
 }
 
 /// Puts the list prices of the built-in list on these models and their costs here, if it has them. Prices set by hand are kept.
@@ -254,25 +267,29 @@ fn model_of(served: &Value) -> &str {
     served.get("model").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The channel's field `serves` from the admin API.
-async fn serves(request: &PageRequest) -> Result<Vec<Value>, ApiError> {
+/// The channel's field `serves` from the admin API, and the revision of the channel.
+async fn serves(request: &PageRequest) -> Result<(Vec<Value>, u64), ApiError> {
     #[derive(Deserialize)]
     struct Channel {
         serves: Vec<Value>,
+        revision: u64,
     }
-    Ok(request.read::<Channel>(operations::GET_CHANNEL, call_of(request)).await?.serves)
+    let channel: Channel = request.read(operations::GET_CHANNEL, call_of(request)).await?;
+    Ok((channel.serves, channel.revision))
 }
 
-async fn put(request: &PageRequest, serves: Vec<Value>) -> Result<(), ApiError> {
+/// Writes `serves` to the channel if it still has this revision.
+async fn put(request: &PageRequest, serves: Vec<Value>, revision: &str) -> Result<(), ApiError> {
     let body = [("serves".to_owned(), Value::Array(serves))].into_iter().collect();
-    request.call(operations::CHANGE_CHANNEL, ApiCall { body, ..call_of(request) }).await.map(|_| ())
+    let call = ApiCall { body, ..call_of(request) };
+    request.call_with(operations::CHANGE_CHANNEL, call, &[("if-match", revision)]).await.map(|_| ())
 }
 
 /// Saves the fields of the models that were shown; the others stay.
 pub(in crate::pages) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let changed = changed(&request.form, serves(&request).await?);
+    let changed = changed(&request.form, serves(&request).await?.0);
     let models: Vec<String> = changed.iter().map(|served| model_of(served).to_owned()).collect();
-    let sent = put(&request, changed).await;
+    let sent = put(&request, changed, request.form.value(REVISION)).await;
     // In the set-up, the next step follows once the typed values are saved.
     let goes_on = is_set_up(&request) && request.form.has("go_on");
     match sent {
@@ -380,6 +397,7 @@ async fn page_of(
         steps: if is_set_up(request) { set_up::steps(t, 2) } else { Vec::new() },
         here: address(request),
         banner: form.banner(),
+        revision: form.revision(channel.revision),
         back: request.url(&path(&channel.name)),
         search: request.query.value("q").to_owned(),
         count: t.say_count("channels.models_one", "channels.models_count", all),

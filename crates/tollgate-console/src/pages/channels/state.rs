@@ -34,6 +34,7 @@ pub(crate) struct ChannelObject {
     pub(crate) priority: i64,
     pub(crate) weight: u64,
     pub(crate) owner: String,
+    pub(crate) revision: u64,
     pub(crate) tags: Vec<String>,
     /// The served model that tests use first.
     pub(crate) test_model: Option<String>,

@@ -114,7 +114,7 @@ mod tests {
     fn tested_models_are_added_or_removed_and_others_stay() {
         let channel: ChannelObject = serde_json::from_value(json!({
             "id": "chn_1", "name": "main", "provider": "openai", "status": "on", "base_url": "", "priority": 0, "weight": 1,
-            "owner": "database", "tags": [], "test_model": null,
+            "owner": "database", "revision": 1, "tags": [], "test_model": null,
             "serves": [{"model": "works", "upstream": "works"}, {"model": "fails", "upstream": "fails"}, {"model": "other", "upstream": "o"}],
         }))
         .unwrap();

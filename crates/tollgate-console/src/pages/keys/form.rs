@@ -41,6 +41,8 @@ const FIELDS: &[&str] = &[
 ];
 /// A chosen group of a key.
 pub(super) const GROUP: &str = "group";
+/// The day until whose end a key is valid.
+pub(super) const EXPIRES: &str = "expires";
 /// A period for which a key is valid from now on.
 const VALID_FOR: &str = "valid_for";
 const NEVER: &str = "never";
@@ -120,7 +122,7 @@ pub(in crate::pages) fn expiry(t: Locale, state: &FormState) -> [Control; 2] {
     let choices = choices.chain([(NEVER.to_owned(), t.say("keys.valid_always").to_owned())]);
     [
         state.choice(VALID_FOR, t.say("keys.valid_for"), choices).hint(t.say("keys.valid_for_hint")),
-        state.typed("expires", t.say("keys.expires"), "date").hint(t.say("keys.expires_hint")),
+        state.typed(EXPIRES, t.say("keys.expires"), "date").hint(t.say("keys.expires_hint")),
     ]
 }
 
@@ -129,13 +131,28 @@ pub(in crate::pages) fn expires_at(form: &FormData, now: Timestamp) -> Value {
     let end_of = |day: &str| json!(format!("{day}T23:59:59Z"));
     match form.value(VALID_FOR) {
         NEVER => Value::Null,
-        "" => form.filled("expires").map_or(Value::Null, end_of),
+        "" => form.filled(EXPIRES).map_or(Value::Null, end_of),
         days => {
             // Another number can only come from an address that was typed: it is refused as a day is.
             let known = VALID_DAYS.into_iter().find(|known| known.to_string() == days);
             known.map_or_else(|| end_of(days), |days| end_of(&rfc3339(now.plus_ms(days * DAY_MS))[..10]))
         }
     }
+}
+
+/// Whether the form has another end than the key. It shows only the day: a key that ends earlier on it keeps its time.
+pub(super) fn moves_end(form: &FormData, key: &KeyObject) -> bool {
+    !form.value(VALID_FOR).is_empty() || form.filled(EXPIRES).unwrap_or_default() != last_day(key)
+}
+
+/// The UTC day on which a key ends; empty: none.
+fn last_day(key: &KeyObject) -> &str {
+    key.expires_at.as_deref().and_then(|at| at.get(..10)).unwrap_or_default()
+}
+
+/// The time of the day at which a key ends, unless that is the end of the day.
+pub(super) fn time_of_end(key: &KeyObject) -> Option<&str> {
+    key.expires_at.as_deref().and_then(|at| at.get(11..16)).filter(|time| *time != "23:59")
 }
 
 /// The controls of a key.
@@ -192,8 +209,6 @@ fn more(t: Locale, state: &FormState, is_operator: bool) -> Vec<Control> {
 /// The initial values of the form of a key.
 pub(super) fn values(key: &KeyObject) -> FormData {
     let budgets = budgets::values(&key.budget);
-    // The day whose end is the key's.
-    let expires = key.expires_at.as_deref().and_then(|at| at.get(..10)).unwrap_or_default();
     let limit = key.price_limit.as_ref();
     let bound = |of: fn(&PriceLimitObject) -> &Option<String>| limit.and_then(|limit| of(limit).as_deref()).unwrap_or_default();
     let signatures = key.signatures_in_ids.map(|is_on| is_on.to_string()).unwrap_or_default();
@@ -206,7 +221,7 @@ pub(super) fn values(key: &KeyObject) -> FormData {
         ("models", &models),
         ("models_deny", &models_deny),
         ("ip_allow", &ip_allow),
-        ("expires", expires),
+        (EXPIRES, last_day(key)),
         ("rpm", &rpm),
         ("tpm", &tpm),
         ("concurrency", &concurrency),
@@ -311,6 +326,28 @@ mod tests {
         assert_eq!(end(b"valid_for=365"), json!("2027-11-29T23:59:59Z"));
         assert_eq!(end(b"expires=2030-01-31&valid_for=never"), Value::Null);
         assert_eq!(end(b"valid_for=x"), json!("xT23:59:59Z"), "the admin API refuses it");
+    }
+
+    #[test]
+    fn end_of_a_key_is_moved_only_by_another_day() {
+        let with_end = |expires_at: Value| {
+            serde_json::from_value::<KeyObject>(json!({
+                "id": "key_1", "name": "ci", "member": "ann", "prefix": "", "suffix": "", "state": "active", "owner": "database", "revision": 1,
+                "groups": [], "models": [], "models_deny": [], "protocols": [], "tags": {}, "ip_allow": [], "expires_at": expires_at,
+                "rpm": 0, "tpm": 0, "concurrency": 0, "budget": null, "previous_until": null, "created_at": "1970-01-01T00:00:00Z",
+                "revoked_at": null,
+            }))
+            .unwrap()
+        };
+        let (early, never) = (with_end(json!("2026-12-05T10:30:00Z")), with_end(Value::Null));
+        let moves = |key: &KeyObject, form: &[u8]| moves_end(&FormData::parse(form), key);
+        assert_eq!((values(&early).value(EXPIRES), time_of_end(&early)), ("2026-12-05", Some("10:30")));
+        assert!(!moves(&early, b"expires=2026-12-05&valid_for="));
+        assert!(
+            moves(&early, b"expires=2026-12-06") && moves(&early, b"expires=") && moves(&early, b"expires=2026-12-05&valid_for=7")
+        );
+        assert!(!moves(&never, b"expires=") && moves(&never, b"expires=2026-12-05") && time_of_end(&never).is_none());
+        assert_eq!(time_of_end(&with_end(json!("2026-12-05T23:59:59Z"))), None);
     }
 
     #[test]

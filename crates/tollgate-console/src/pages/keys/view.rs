@@ -28,6 +28,7 @@ pub(in crate::pages) struct KeyObject {
     pub(super) suffix: String,
     pub(in crate::pages) state: String,
     pub(in crate::pages) owner: String,
+    pub(super) revision: u64,
     pub(super) groups: Vec<String>,
     pub(super) models: Vec<String>,
     pub(super) models_deny: Vec<String>,
@@ -436,7 +437,7 @@ mod tests {
 
     fn key(budget: &Value) -> KeyObject {
         serde_json::from_value(json!({
-            "id": "key_1", "name": "ci", "member": "ann", "prefix": "sk-tg-abcd", "suffix": "wxyz", "state": "active", "owner": "database",
+            "id": "key_1", "name": "ci", "member": "ann", "prefix": "sk-tg-abcd", "suffix": "wxyz", "state": "active", "owner": "database", "revision": 1,
             "groups": ["a", "b"], "models": [], "models_deny": [], "protocols": [], "tags": {}, "ip_allow": [], "expires_at": "1970-01-03T00:00:00Z", "rpm": 0, "tpm": 0,
             "concurrency": 0, "budget": budget, "previous_until": null, "created_at": "1970-01-01T00:00:00Z", "revoked_at": null,
         }))

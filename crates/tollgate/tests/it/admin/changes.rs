@@ -72,6 +72,35 @@ fn catalog_rows_can_be_created_and_deleted_one_by_one() {
 }
 
 #[test]
+fn channel_and_the_groups_that_offer_it_change_together_or_not_at_all() {
+    let admin = Admin::echo();
+    let team = admin.post("/admin/v1/groups", &json!({"name": "team"}));
+    let offers = |group: &str| admin.get(&format!("/admin/v1/groups/{group}"))["channels"].clone();
+    let near = |groups: serde_json::Value| json!({"name": "near", "provider": "echo", "add_to_groups": groups});
+    let make = |body: &serde_json::Value| admin.call("POST", "/admin/v1/channels", Some(body));
+    let unknown = make(&near(json!(["team", "nowhere"])));
+    assert_eq!(refusal(&unknown), refused(400, "invalid_value", "add_to_groups[1]"));
+    admin.post("/admin/v1/channels?dry_run=true", &near(json!(["team"])));
+    assert_eq!((&admin.get("/admin/v1/channels?name=near")["items"], offers("team")), (&json!([]), json!([])));
+    let made = admin.post("/admin/v1/channels", &near(json!([team["id"], "default"])));
+    assert!(made.get("add_to_groups").is_none(), "{made}");
+    assert_eq!((offers("team"), offers("default")), (json!(["near"]), json!(["echo", "near"])));
+
+    // The other fields of the groups stay, also those that are changed in between.
+    admin.patch("/admin/v1/groups/team", &json!({"sale_multiplier": "2"}));
+    let leave = json!({"weight": 5, "remove_from_groups": ["default"]});
+    let path = format!("/admin/v1/channels/{}", made["id"].as_str().unwrap());
+    assert_eq!(refusal(&admin.if_match(&path, &json!(1), &leave)), refused_whole(409, "revision_conflict"));
+    assert_eq!((&admin.get(&path)["weight"], offers("default")), (&json!(1), json!(["echo", "near"])));
+    assert_eq!(admin.patch(&path, &leave)["weight"], 5);
+    assert_eq!((offers("default"), offers("team")), (json!(["echo"]), json!(["near"])));
+    assert_eq!(admin.get("/admin/v1/groups/team")["sale_multiplier"], "2");
+    let gone = admin.call("PATCH", &path, Some(&json!({"weight": 6, "remove_from_groups": ["nowhere"]})));
+    assert_eq!(refusal(&gone), refused(400, "invalid_value", "remove_from_groups[0]"));
+    assert_eq!(admin.get(&path)["weight"], 5);
+}
+
+#[test]
 fn private_destinations_require_the_admin_scope() {
     let admin = Admin::echo();
     let make = |body: &serde_json::Value| refusal(&admin.call("POST", "/admin/v1/channels", Some(body)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tollgate_testkit::{Request, TestGateway, wait_for};
 
-use super::{Person, attacks::signed_in};
+use super::{Person, attacks::signed_in, location};
 use crate::{admin::Admin, identity::make_member, support};
 
 fn allow_self_service(admin: &Admin) {
@@ -38,6 +38,20 @@ fn playground_lists_every_protocol_and_contains_no_key() {
     allow_self_service(&admin);
     assert!(ann.page(&admin.gateway, "/playground").contains("data-make-key"));
     assert_eq!(Person::default().get(&admin.gateway, "/playground").status, 303);
+}
+
+#[test]
+fn limits_of_a_playground_key_are_saved_without_moving_its_end() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "op", "operator");
+    allow_self_service(&admin);
+    let made = script(&admin, &signed_in(&admin, "ann"), "/admin/v1/me/playground-key", &json!({})).json();
+    let (path, end) = (format!("/keys/{}", made["id"].as_str().unwrap()), made["expires_at"].as_str().unwrap());
+    let mut op = signed_in(&admin, "op");
+    location(&op.save(&admin.gateway, &path, &[("rpm", "5"), ("expires", &end[..10]), ("valid_for", "")]));
+    let key = admin.get(&format!("/admin/v1{path}"));
+    assert_eq!((&key["rpm"], &key["expires_at"]), (&json!(5), &json!(end)));
 }
 
 #[test]

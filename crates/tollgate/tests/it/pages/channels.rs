@@ -196,7 +196,7 @@ fn every_fault_of_a_channel_is_named_at_once_with_the_numbers_that_are_possible(
         ("client_certificate", "PEM"),
         ("client_key", ""),
     ];
-    let answer = root.post(&admin.gateway, "/channels/main/edit", &edit);
+    let answer = root.save(&admin.gateway, "/channels/main/edit", &edit);
     let page = answer.text();
     assert_eq!(answer.status, 422, "{page}");
     for (field, says) in [
@@ -254,7 +254,7 @@ fn client_certificate_is_shown_and_an_empty_key_field_keeps_the_key() {
     let (certificate, key, of_another) = (pem("client.pem"), pem("client.key"), pem("other.key"));
     for key in [key.as_str(), ""] {
         let edit = [edit.as_slice(), &[("client_certificate", &*certificate), ("client_key", key)]].concat();
-        assert_eq!(location(&op.post(&admin.gateway, "/channels/near/edit", &edit)), "/channels/near");
+        assert_eq!(location(&op.save(&admin.gateway, "/channels/near/edit", &edit)), "/channels/near");
         let channel = admin.get("/admin/v1/channels/near");
         assert_eq!(channel["client_certificate"].as_str().unwrap().trim(), certificate.replace("\r\n", "\n").trim());
         assert_eq!(channel["client_key"], "***");
@@ -263,9 +263,9 @@ fn client_certificate_is_shown_and_an_empty_key_field_keeps_the_key() {
     assert!(page.contains("name=\"client_key\"") && page.contains(certificate.lines().nth(1).unwrap()), "{page}");
     assert!(!page.contains(key.lines().nth(1).unwrap()), "the key is shown");
     let other = [edit.as_slice(), &[("client_certificate", &*certificate), ("client_key", &*of_another)]].concat();
-    let refused = op.post(&admin.gateway, "/channels/near/edit", &other);
+    let refused = op.save(&admin.gateway, "/channels/near/edit", &other);
     assert!(refused.status == 422 && !refused.text().contains(of_another.lines().nth(1).unwrap()), "{}", refused.text());
-    assert_eq!(location(&op.post(&admin.gateway, "/channels/near/edit", &edit)), "/channels/near");
+    assert_eq!(location(&op.save(&admin.gateway, "/channels/near/edit", &edit)), "/channels/near");
     assert_eq!(
         admin.get("/admin/v1/channels/near")["client_certificate"],
         certificate.replace("\r\n", "\n").trim(),

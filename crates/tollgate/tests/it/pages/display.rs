@@ -66,12 +66,13 @@ fn disabled_rows_can_be_enabled_from_the_confirmation_message() {
     let ann = admin.get("/admin/v1/members/ann");
     let member = ann["id"].as_str().unwrap().to_owned();
     let revision = ann["revision"].to_string();
+    let of_account = admin.get(&format!("/admin/v1/channels/main/accounts/{account}"))["revision"].to_string();
     let cases = [
         (format!("/keys/{key}/disable"), vec![], format!("/admin/v1/keys/{key}"), ["disabled", "active"]),
         ("/channels/main/switch".to_owned(), vec![("status", "off")], "/admin/v1/channels/main".to_owned(), ["off", "on"]),
         (
             format!("/channels/main/accounts/{account}"),
-            vec![("cost_multiplier", "1")],
+            vec![("cost_multiplier", "1"), ("revision", of_account.as_str())],
             format!("/admin/v1/channels/main/accounts/{account}"),
             ["off", "on"],
         ),

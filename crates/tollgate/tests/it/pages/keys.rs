@@ -61,7 +61,7 @@ fn key_is_created_changed_rotated_and_revoked() {
     let twice = op.post(&admin.gateway, "/keys/new", &fields).text();
     assert!(twice.contains("The member has a key of this name.") && twice.contains("value=\"ci\""), "{twice}");
 
-    assert_eq!(location(&op.post(&admin.gateway, &path, &[("groups", "default"), ("rpm", ""), ("budget_month_block", "")])), path);
+    assert_eq!(location(&op.save(&admin.gateway, &path, &[("groups", "default"), ("rpm", ""), ("budget_month_block", "")])), path);
     wait_for("the change is known", Duration::from_secs(30), || {
         let may = allowance(&admin, &key).json();
         may["limits"]["rpm"].is_null() && may["budgets"] == json!([])
@@ -464,9 +464,9 @@ fn key_form_sets_restrictions_and_tags() {
     // A copy has them, too.
     let copy = op.page(&admin.gateway, &format!("/keys/new?from={id}"));
     assert!(copy.contains("value=\"o1-*, *-pro\"") && copy.contains("value=\"cost=a=1, team=search\""), "{copy}");
-    let wrong = op.post(&admin.gateway, &format!("/keys/{id}"), &[("rpm", ""), ("tags", "team")]);
+    let wrong = op.save(&admin.gateway, &format!("/keys/{id}"), &[("rpm", ""), ("tags", "team")]);
     assert!(wrong.status == 422 && wrong.text().contains("Enter tags as name=value"), "{}", wrong.text());
-    location(&op.post(&admin.gateway, &format!("/keys/{id}"), &[("rpm", "")]));
+    location(&op.save(&admin.gateway, &format!("/keys/{id}"), &[("rpm", "")]));
     assert_eq!((&row()["models_deny"], &row()["protocols"], &row()["tags"]), (&json!([]), &json!([]), &json!({})));
     // Its holder sees them without an account.
     let fields =

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tollgate_testkit::{Request, wait_for};
 
-use super::{Person, attacks::signed_in, location};
+use super::{Person, attacks::signed_in, hidden, location};
 use crate::{
     admin::Admin,
     identity::{PASSWORD, make_member},
@@ -24,13 +24,6 @@ const FORM: [(&str, &str); 10] = [
     ("budget_month_block", "5"),
     ("budget_day_alert", "$1"),
 ];
-
-/// The value of a hidden field of the form that is sent there.
-fn hidden(page: &str, action: &str, name: &str) -> String {
-    let (_, form) = page.split_once(&format!("action=\"{action}\"")).unwrap_or_else(|| panic!("no form for {action} in {page}"));
-    let (_, rest) = form.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
-    rest.split('"').next().unwrap().to_owned()
-}
 
 #[test]
 fn member_is_topped_up_once_and_gets_a_password_link() {

@@ -54,7 +54,7 @@ fn several_credentials(admin: &Admin, boss: &mut Person) {
 /// Changes the channel `main` by its form.
 fn edit(admin: &Admin, boss: &mut Person, upstream: &Upstream) {
     // The fault is shown beside its field, and the typed values are kept.
-    let wrong = boss.post(&admin.gateway, "/channels/main/edit", &[("weight", "heavy"), ("priority", "7")]);
+    let wrong = boss.save(&admin.gateway, "/channels/main/edit", &[("weight", "heavy"), ("priority", "7")]);
     assert!(
         wrong.status == 422 && wrong.text().contains("aria-invalid") && wrong.text().contains("value=\"heavy\""),
         "{}",
@@ -83,7 +83,7 @@ fn edit(admin: &Admin, boss: &mut Person, upstream: &Upstream) {
         ("groups", "default".to_owned()),
     ];
     let edit: Vec<(&str, &str)> = edit.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    assert_eq!(location(&boss.post(&admin.gateway, "/channels/main/edit", &edit)), "/channels/main");
+    assert_eq!(location(&boss.save(&admin.gateway, "/channels/main/edit", &edit)), "/channels/main");
     let channel = admin.get("/admin/v1/channels/main");
     assert_eq!((&channel["priority"], &channel["weight"], &channel["retry_uncertain"]), (&json!(2), &json!(3), &json!(false)));
     assert_eq!((&channel["headers"]["x-one"], &channel["budget"]["amount"]), (&json!("***"), &json!("5.00")));
@@ -118,7 +118,7 @@ fn channel_is_created_changed_and_removed() {
     assert_eq!(location(&added), "/channels/main/models");
     boss.post(&admin.gateway, "/channels/main/models/add", &[("model", "fast"), ("upstream", "two")]);
     let costs = [("shown", "one"), ("upstreams", "one-2"), ("input", "0.5"), ("output", "2"), ("remove", "")];
-    boss.post(&admin.gateway, "/channels/main/models", &costs);
+    boss.save(&admin.gateway, "/channels/main/models", &costs);
     let channel = admin.get("/admin/v1/channels/main");
     assert_eq!((&channel["serves"][0]["upstream"], &channel["serves"][1]["upstream"]), (&json!("one-2"), &json!("two")));
     assert_eq!(channel["serves"][0]["cost"]["input"], "0.50");
@@ -142,7 +142,7 @@ fn channel_is_created_changed_and_removed() {
         "/channels/main/accounts/new",
         &[("name", "second"), ("credential", "another"), ("status", "on"), ("rpm", "60")],
     );
-    boss.post(&admin.gateway, "/channels/main/accounts/second", &[("rpm", "30")]);
+    boss.save(&admin.gateway, "/channels/main/accounts/second", &[("rpm", "30")]);
     let account = admin.get("/admin/v1/channels/main/accounts/second");
     assert_eq!((&account["rpm"], &account["status"]), (&json!(30), &json!("off")), "a switch that is not sent is off");
     assert!(boss.page(&admin.gateway, "/channels/main").contains("second"));
@@ -261,7 +261,7 @@ fn set_up_leads_to_a_working_key() {
         );
     }
     let costs = [("shown", "m"), ("upstreams", "m-2"), ("input", "1.5"), ("output", "6"), ("go_on", "true")];
-    assert_eq!(location(&boss.post(&admin.gateway, "/setup/channel/first", &costs)), "/setup/key", "what was typed is saved");
+    assert_eq!(location(&boss.save(&admin.gateway, "/setup/channel/first", &costs)), "/setup/key", "what was typed is saved");
     let served = admin.get("/admin/v1/channels/first")["serves"][0].clone();
     assert_eq!((&served["upstream"], &served["cost"]["input"]), (&json!("m-2"), &json!("1.50")), "{served}");
     assert!(boss.page(&admin.gateway, "/setup/key").contains("value=\"my-key\""));
