@@ -26,6 +26,7 @@ mod switch;
 mod test;
 mod test_models;
 mod test_results;
+mod test_usage;
 mod use_models;
 
 use tollgate_store::AdminScope;
