@@ -63,6 +63,7 @@ const queries = (rows) => ({
   "/invite": { token: rows.invite },
   "/key-selection/move": { key: rows.key },
   "/key-selection/revoke": { key: rows.key },
+  "/keys": { open: "new" },
   "/log": { range: "24h", open: rows.record },
   "/overview": { range: "24h" },
   "/playground": { model: rows.model },

@@ -23,6 +23,7 @@ const FORMS = {
   "/groups/{name}": { typed: { description: "kept", sale_multiplier: "cheap" }, wrong: ["sale_multiplier"] },
   "/invite": { typed: { name: "kept", email: "nowhere", ...passwords }, wrong: ["email"] },
   "/key-selection/move": { typed: { groups: "no such group" }, wrong: ["groups"] },
+  "/keys": { typed: { name: "kept", rpm: "many" }, wrong: ["rpm"] },
   "/keys/new": { typed: { name: "kept", rpm: "many" }, wrong: ["rpm"] },
   "/keys/{key}": { typed: { rpm: "many" }, wrong: ["rpm"] },
   "/members/admin-keys": { typed: { name: "" }, wrong: ["name"] },

@@ -62,7 +62,7 @@ impl ChannelDrawer {
             frame: DrawerFrame {
                 id: state.name.clone(),
                 title: state.name.clone(),
-                mark: row.mark.clone(),
+                mark: Some(row.mark.clone()),
                 page: row.link.clone(),
                 back: request.beside("/channels", None),
             },
