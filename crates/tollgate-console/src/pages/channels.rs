@@ -13,6 +13,7 @@ pub(super) mod explain_detail;
 mod export;
 mod filter;
 pub(super) mod form;
+pub(super) mod health_columns;
 mod history;
 pub(super) mod last_test;
 mod line_diff;
