@@ -64,6 +64,7 @@ const queries = (rows) => ({
   "/key-selection/move": { key: rows.key },
   "/key-selection/off": { key: rows.key },
   "/key-selection/revoke": { key: rows.key },
+  "/keys": { open: "new" },
   "/log": { range: "24h", open: rows.record },
   "/overview": { range: "24h" },
   "/playground": { model: rows.model },

@@ -22,6 +22,7 @@ const FORMS = {
   "/groups/new": { typed: { name: "kept", sale_multiplier: "cheap" }, wrong: ["sale_multiplier"] },
   "/groups/{name}": { typed: { description: "kept", sale_multiplier: "cheap" }, wrong: ["sale_multiplier"] },
   "/invite": { typed: { name: "kept", email: "nowhere", ...passwords }, wrong: ["email"] },
+  "/keys": { typed: { name: "kept", rpm: "many" }, wrong: ["rpm"] },
   "/keys/new": { typed: { name: "kept", rpm: "many" }, wrong: ["rpm"] },
   "/keys/{key}": { typed: { rpm: "many" }, wrong: ["rpm"] },
   "/members/admin-keys": { typed: { name: "" }, wrong: ["name"] },

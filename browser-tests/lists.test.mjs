@@ -146,6 +146,42 @@ test("a click on a row of keys, channels and members opens it beside the list", 
   }
 });
 
+test("a new key is made beside the list of keys", async () => {
+  for (const [view, options] of Object.entries(VIEWS)) {
+    await asOwner(browser, gateway, options, async (page, faults) => {
+      await page.goto(`${gateway.base}/keys`);
+      const open = page.getByRole("link", { name: "New key" }).first();
+      const drawer = page.locator('.drawer[data-open="new"]');
+      await open.click();
+      await drawer.locator("#name:focus").waitFor();
+      assert.equal(new URL(page.url()).searchParams.get("open"), "new");
+      await checkPage(page, faults, `new key beside the list, ${view}`);
+      await screenshot(page, `beside-key-new.${view}`);
+      await page.goBack();
+      await drawer.waitFor({ state: "detached" });
+      await open.click();
+      await drawer.locator("#name").fill(`beside-${view}`);
+      await page.locator("tbody tr td.e").first().dispatchEvent("click");
+      assert.equal(await drawer.locator("#name").inputValue(), `beside-${view}`, "a click on a row closes no form");
+      await drawer.getByText("More options").click();
+      await drawer.locator("#rpm").fill("many");
+      await page.keyboard.press("Enter");
+      await drawer.getByText("Enter a whole number").waitFor();
+      assert.equal(await drawer.locator("#name").inputValue(), `beside-${view}`);
+      await checkPage(page, faults, `new key beside the list, refused, ${view}`);
+      await drawer.locator("#rpm").fill("60");
+      await drawer.locator(".foot button.primary").click();
+      await page.getByText("The key is ready").waitFor();
+      await page.waitForURL(/\/keys\/key_/);
+    });
+  }
+  await asOwner(browser, gateway, { ...VIEWS.light, javaScriptEnabled: false }, async (page) => {
+    await page.goto(`${gateway.base}/keys`);
+    await page.getByRole("link", { name: "New key" }).first().click();
+    await page.waitForURL("**/keys/new");
+  });
+});
+
 test("brackets go through the rows beside a list", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     for (const name of ["first", "second"]) await makeKey(page, `step-${name}`);

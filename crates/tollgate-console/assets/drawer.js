@@ -1,13 +1,16 @@
 // The drawer of a row beside its list: its keys, and the row in the address. Lists and drawers come from the server. The link of a row
 // has its id (data-record). In the usage log the link opens the drawer (hx-get); elsewhere it leads to the page of the row, and a click
-// on the rest of the row opens the drawer.
+// on the rest of the row opens the drawer. The form of a new row opens there, too: its link has the word for it (data-beside).
 import { loadPart } from "./parts.js";
 
 const drawer = document.getElementById("drawer");
 const shown = () => drawer.firstElementChild?.dataset.open ?? null;
 const wanted = () => new URLSearchParams(location.search).get("open");
 const rows = () => [...document.querySelectorAll("[data-record]")];
-const rowOf = (id) => rows().find((row) => row.dataset.record === id);
+const forms = () => [...document.querySelectorAll("[data-beside]")];
+const rowOf = (id) => rows().find((row) => row.dataset.record === id) ?? forms().find((link) => link.dataset.beside === id);
+const showsForm = () => forms().some((link) => link.dataset.beside === shown());
+const isPlain = ({ ctrlKey, metaKey, shiftKey, altKey }) => !ctrlKey && !metaKey && !shiftKey && !altKey;
 let opener = rowOf(shown());
 let loading;
 
@@ -35,11 +38,15 @@ function close() {
   returnFocus(id);
 }
 
+function focusDrawer() {
+  (drawer.querySelector("[autofocus]") ?? drawer.firstElementChild).focus();
+}
+
 // The next row replaces this one in the history. A reloaded list keeps its row.
 function show() {
   if (!shown()) return;
   write("open", shown(), !wanted());
-  if (!drawer.contains(document.activeElement)) drawer.firstElementChild.focus();
+  if (!drawer.contains(document.activeElement)) focusDrawer();
 }
 
 async function load(row) {
@@ -57,10 +64,20 @@ async function load(row) {
   show();
 }
 
+// A form keeps its place: what was typed would be lost.
 function open(row) {
+  if (showsForm()) return;
   if (row.hasAttribute("hx-get")) row.click();
   else load(row);
 }
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-beside]");
+  if (!link || !isPlain(event)) return;
+  event.preventDefault();
+  if (shown() === link.dataset.beside) focusDrawer();
+  else load(link);
+});
 
 document.addEventListener("click", (event) => {
   const row = event.target.closest("[data-record]");
@@ -79,9 +96,9 @@ function openRow(event) {
   if (!row || event.target.closest(OWN) || String(getSelection())) return;
   event.preventDefault();
   const isMiddle = event.button === 1;
-  const { ctrlKey, metaKey, shiftKey, altKey } = event;
-  if (!isMiddle && !ctrlKey && !metaKey && !shiftKey && !altKey) return open(row);
+  if (!isMiddle && isPlain(event)) return open(row);
   // A link takes a click of the middle button from nobody but the reader; with Ctrl, or on a Mac with Command, it does the same.
+  const { ctrlKey, metaKey, shiftKey, altKey } = event;
   const keys = isMiddle ? { ctrlKey: true, metaKey: true } : { ctrlKey, metaKey, shiftKey, altKey };
   row.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, composed: true, view: window, ...keys }));
 }
@@ -98,7 +115,7 @@ addEventListener("popstate", () => {
   returnFocus(id);
 });
 
-if (shown()) drawer.firstElementChild.focus();
+if (shown()) focusDrawer();
 else if (wanted()) write("open", null, false);
 
 function step(by) {

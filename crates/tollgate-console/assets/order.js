@@ -1,6 +1,7 @@
 // Choices whose order matters: a button moves one before its predecessor. Forms send choices in the order of the page.
 function arm(list) {
   const items = [...list.children];
+  list.dataset.armed = "";
   if (items.length < 2) return;
   for (const label of items) {
     const item = document.createElement("div");
@@ -28,4 +29,8 @@ function show(list) {
   for (const item of list.children) item.firstElementChild.ariaDisabled = String(item === list.firstElementChild);
 }
 
-for (const list of document.querySelectorAll("[data-order]")) arm(list);
+function armAll() {
+  for (const list of document.querySelectorAll("[data-order]:not([data-armed])")) arm(list);
+}
+armAll();
+document.addEventListener("rows:new", armAll);

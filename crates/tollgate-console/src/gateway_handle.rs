@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, PriceLimit, Revision, Subject, Timestamp,
-    Window,
+    Tokens, Window,
 };
 use tollgate_protocol::Protocol;
 use tollgate_store::{AlertDestination, IdleTimes, StoreError};
@@ -327,8 +327,10 @@ pub struct AccountTestResult {
     pub took_ms: f64,
     /// From sending the request, which includes connecting, to the first byte of the answer.
     pub first_byte_ms: Option<f64>,
-    /// Input and output tokens that the provider counted.
-    pub tokens: Option<(u64, u64)>,
+    /// Tokens that the provider counted.
+    pub tokens: Option<Tokens>,
+    /// Their cost at the channel's price; `None`: without tokens or price.
+    pub cost: Option<NanoUsd>,
 }
 
 /// Result of testing the proxy of a channel.

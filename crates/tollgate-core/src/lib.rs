@@ -101,7 +101,7 @@ pub use secret::Secret;
 pub use settle::{
     AttemptFacts, AttemptStart, DeliveredContent, ExactAmount, InputCount, OVERFLOW, PriceLine, PriceLines, RequestFacts,
     RequestSize, StartedAttempt, StreamProgress, UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output,
-    is_counted_by_piece, price_lines, settle, settle_attempt, settle_stopped, usage_excess,
+    is_counted_by_piece, price_lines, reported_tokens, settle, settle_attempt, settle_stopped, usage_excess,
 };
 pub use shares::{Concerned, Requester, is_within_share, share_of};
 pub use short_text::ShortText;

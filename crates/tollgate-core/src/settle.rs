@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tollgate_protocol::{Method, Protocol, ReplySummary};
 
 pub use bounds::{UsageBounds, UsageExcess};
-pub use count::{InputCount, amount, count_input, estimate_input, estimate_output};
+pub use count::{InputCount, amount, count_input, estimate_input, estimate_output, reported_tokens};
 pub(crate) use count::{UnseenTokens, estimate_searches, unseen_tokens};
 pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
 pub use price_lines::{ExactAmount, PriceLine, PriceLines, is_counted_by_piece, price_lines};

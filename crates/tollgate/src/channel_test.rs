@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tollgate_console::{
     AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, OnTestEvent, ProxyTestResult, TestStep, TestedModel,
 };
-use tollgate_core::{Account, AccountId, Catalog, Channel, CoolingRules, ModelMapping, Provider, Timestamp};
+use tollgate_core::{
+    Account, AccountId, Catalog, Channel, CoolingRules, ModelMapping, NanoUsd, Provider, Timestamp, Tokens, amount, reported_tokens,
+};
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
     upstream::{
@@ -38,7 +40,7 @@ pub(crate) async fn run(
             let took_ms = milliseconds(took);
             match &step {
                 ProbeStep::FirstByte => first_byte_ms = Some(took_ms),
-                ProbeStep::Usage(Some(usage)) => tokens = Some((usage.prompt_total, usage.completion_total)),
+                ProbeStep::Usage(Some(usage)) => tokens = reported_tokens(*usage),
                 ProbeStep::Resolved(_)
                 | ProbeStep::Connected
                 | ProbeStep::Tunnelled(_)
@@ -60,6 +62,7 @@ pub(crate) async fn run(
             took_ms: milliseconds(clock.instant().duration_since(begin)),
             first_byte_ms,
             tokens,
+            cost: tokens.and_then(|tokens| cost(&tokens, &tested_model, account, clock.now())),
         };
         on_end(account.id, channel.spec.cooling_rules(), &result);
         on_event(ChannelTestEvent::End(&result));
@@ -79,6 +82,11 @@ fn tested_model(channel: &Channel, model: TestedModel<'_>) -> Option<ModelMappin
         // The set one may no longer be served.
         TestedModel::Usual => channel.spec.test_model.as_deref().and_then(served).or_else(|| channel.spec.serves.first().cloned()),
     }
+}
+
+/// What the provider charges for a test; `None`: the price is unknown.
+fn cost(tokens: &Tokens, model: &ModelMapping, account: &Account, now: Timestamp) -> Option<NanoUsd> {
+    amount(tokens, model.cost.as_ref()?.at(now)?, account.spec.cost_multiplier)
 }
 
 fn milliseconds(took: Duration) -> f64 {
@@ -176,7 +184,10 @@ fn describe(step: &ProbeStep) -> (&'static str, String) {
         }
         ProbeStep::Answered(status) => ("HTTP", format!("status {status}")),
         ProbeStep::FirstByte => ("first byte", String::new()),
-        ProbeStep::Usage(Some(usage)) => ("usage", format!("{} tokens in, {} out", usage.prompt_total, usage.completion_total)),
+        ProbeStep::Usage(Some(usage)) => {
+            let cached = if usage.cached > 0 { format!(" ({} cached)", usage.cached) } else { String::new() };
+            ("usage", format!("{} tokens in{cached}, {} out", usage.prompt_total, usage.completion_total))
+        }
         ProbeStep::Usage(None) => ("usage", "the provider sent none; tokens will be counted locally".to_owned()),
     }
 }

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value, json};
 use tollgate_core::{
-    AccountHealth, AccountId, AccountSpec, Availability, ChannelSpec, HealthState, PriceList, PriceSchedule, Timestamp,
-    listed_prices,
+    AccountHealth, AccountId, AccountSpec, Availability, ChannelSpec, HealthState, NanoUsd, PriceList, PriceSchedule, Timestamp,
+    Tokens, listed_prices,
 };
 use tollgate_store::{
     AdminScope, LastTest, RowKind, StoredRow,
@@ -25,7 +25,7 @@ use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, RequestSchema, Resource, ResponseSchema, Route, handler},
     rows,
-    schema::{COUNT, MODEL_NAME, NAME, TEXT, both, read},
+    schema::{COUNT, MODEL_NAME, NAME, TEXT, USD, both, read},
 };
 use crate::{
     api_error::ApiError,
@@ -142,6 +142,15 @@ static TESTED: Object = Object::of(
         .or_null(),
         read("tokens_input", COUNT, "Input tokens that the provider counted.").or_null(),
         read("tokens_output", COUNT, "Output tokens that it counted.").or_null(),
+        read("tokens_cache_read", COUNT, "Of the input tokens, those read from the provider's cache.").or_null(),
+        read("tokens_cache_write", COUNT, "Of the input tokens, those written to the provider's cache.").or_null(),
+        read(
+            "cost",
+            USD,
+            "Cost of these tokens in USD, at the channel's price and the account's multiplier; null: the channel has no price for \
+             the model, or the provider counted no tokens.",
+        )
+        .or_null(),
     ],
 );
 static LAST_TEST: Object = Object::of(
@@ -363,11 +372,12 @@ pub(super) fn show_step(step: &TestStep) -> Value {
 }
 
 fn show_result(tested: &AccountTestResult) -> Value {
-    let AccountTestResult { account, model, steps: _, error, took_ms, first_byte_ms, tokens } = tested;
+    let AccountTestResult { account, model, steps: _, error, took_ms, first_byte_ms, tokens, cost } = tested;
     json!({
         "account": account, "model": model, "passed": error.is_none(), "error": error, "took_ms": took_ms,
-        "first_byte_ms": first_byte_ms, "tokens_input": tokens.map(|(input, _)| input),
-        "tokens_output": tokens.map(|(_, output)| output),
+        "first_byte_ms": first_byte_ms, "tokens_input": tokens.as_ref().map(Tokens::prompt),
+        "tokens_output": tokens.as_ref().map(Tokens::completion), "tokens_cache_read": tokens.map(|tokens| tokens.cache_read),
+        "tokens_cache_write": tokens.map(|tokens| tokens.cache_write), "cost": cost.map(NanoUsd::to_usd_string),
     })
 }
 

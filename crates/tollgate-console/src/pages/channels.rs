@@ -13,6 +13,7 @@ pub(super) mod explain_detail;
 mod export;
 mod filter;
 pub(super) mod form;
+pub(super) mod health_columns;
 mod history;
 pub(super) mod last_test;
 mod line_diff;
@@ -26,6 +27,7 @@ mod switch;
 mod test;
 mod test_models;
 mod test_results;
+mod test_usage;
 mod use_models;
 
 use tollgate_store::AdminScope;

@@ -1,17 +1,21 @@
-//! The frame of a drawer: a summary of a row beside its list. The address of the list names the row, so that it can be shared.
+//! The frame of a drawer: a summary of a row beside its list, or the form of a new row. The address of the list names it, so that it can be
+//! shared.
 
 use super::mark::Mark;
 
 /// The parameter of a list's address that names the row beside it.
 pub(crate) const OPEN: &str = "open";
+/// What the address calls the form of a new row. Ids have a prefix, so that none is this word.
+pub(crate) const NEW: &str = "new";
 
 #[derive(Clone, Debug)]
 pub(crate) struct DrawerFrame {
     /// What the address calls the row.
     pub(crate) id: String,
     pub(crate) title: String,
-    pub(crate) mark: Mark,
-    /// The address of the row's own page.
+    /// `None`: it is a form.
+    pub(crate) mark: Option<Mark>,
+    /// The address of the row's own page, or of that of the form.
     pub(crate) page: String,
     /// The address of the list alone.
     pub(crate) back: String,

@@ -24,6 +24,7 @@ use self::{
     drawer::KeyDrawer,
     figures::KeyFigures,
     filter::KeyFilter,
+    making::NewKeyDrawer,
     row_menu::RowMenu,
     test_request::KeyTest,
     view::{Allowance, BudgetRow, KeyDetail, KeyRow},
@@ -60,6 +61,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/key", SeenBy::Anyone, page!(check::show)),
     PageRoute::post("/key", SeenBy::Anyone, page!(check::check)),
     PageRoute::get("/keys", MEMBER, page!(list)),
+    PageRoute::post("/keys", MEMBER, page!(making::make)),
     PageRoute::get("/keys.csv", MEMBER, page!(export::csv)),
     PageRoute::post("/key-selection", MEMBER, page!(selection::act)),
     PageRoute::get("/key-selection/off", MEMBER, page!(selection::ask_turning_off)),
@@ -111,6 +113,8 @@ struct KeysPage {
     pager: Pager,
     /// The key that the address opens beside the list.
     open: Option<KeyDrawer>,
+    /// The form of a new key beside the list.
+    new_key: Option<NewKeyDrawer>,
 }
 
 #[derive(Debug, Template)]
@@ -143,35 +147,47 @@ struct KeyPage {
 }
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    list_page(&request, None).await
+}
+
+/// The list, with the form of a new key that was refused beside it.
+async fn list_page(request: &PageRequest, refused: Option<&FormState>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
     let filter = KeyFilter::of(query, request.is_operator());
     let limit = PAGE.to_string();
     let mut pairs = filter.pairs();
     pairs.push(("limit", limit.as_str()));
     pairs.extend(query.filled("after").map(|after| ("after", after)));
-    let found = match found(&request, pairs).await {
+    let found = match found(request, pairs).await {
         Ok(found) => found,
         // A member that does not exist has no keys.
         Err(error) if query.filled("member").is_some() && error.status == http::StatusCode::NOT_FOUND => ApiPage::empty(),
         Err(error) => return Err(error.into()),
     };
     let now = request.state.gateway.now();
-    let sums = sums::of(&request, &filter, &found).await?;
+    let sums = sums::of(request, &filter, &found).await?;
     let row = |key: &KeyObject| (KeyRow::of(t, key, now), RowMenu::of(key, request.is_operator()));
     let rows: Vec<(KeyRow, RowMenu)> = found.items.iter().map(row).collect();
     let count = t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let suggested: &[Names] = if request.is_operator() { &[Names::Groups, Names::Members] } else { &[Names::Groups] };
     let template = KeysPage {
-        layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables).with(Script::Choose).with(Script::Drawer),
+        layout: request
+            .layout(t.say("nav.keys"))
+            .wide()
+            .with(Script::Tables)
+            .with(Script::Choose)
+            .with(Script::Drawer)
+            .with(Script::Order),
         t,
         is_operator: request.is_operator(),
-        open: KeyDrawer::opened(&request).await?,
+        open: KeyDrawer::opened(request).await?,
+        new_key: NewKeyDrawer::opened(request, refused).await?,
         csv: request.url(&format!("/keys.csv?{}", filter.address(&[]))),
         here: request.url(&request.address),
-        views: SavedViews::read(&request, ViewPage::Keys).await?,
-        suggestions: Suggestions::of(&request, suggested).await,
+        views: SavedViews::read(request, ViewPage::Keys).await?,
+        suggestions: Suggestions::of(request, suggested).await,
         actions: selection::actions(t, request.is_operator()),
-        may_make: !groups_for_keys(&request).await?.is_empty(),
+        may_make: !groups_for_keys(request).await?.is_empty(),
         pager: request.pager("/keys", count, found.next.as_deref()),
         rows,
         sums,
@@ -179,7 +195,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         sorts: filter.sorts(t),
         filter,
     };
-    PageReply::ok(&template)
+    PageReply::page(refused.map_or(http::StatusCode::OK, FormState::status), &template)
 }
 
 /// What a saved view keeps of a query.

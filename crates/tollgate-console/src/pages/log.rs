@@ -172,7 +172,7 @@ impl RecordDrawer {
         let frame = DrawerFrame {
             id: record.id.clone(),
             title: record.title.clone(),
-            mark: record.mark.clone(),
+            mark: Some(record.mark.clone()),
             page: request.url(&format!("/log/{}", record.id)),
             back: request.url(&format!("/log?{}", filter.query(None))),
         };

@@ -23,13 +23,13 @@ use self::{
     errors::{OwnerErrors, RecentError},
     events::Event,
     figures::{Busyness, Tile},
-    health::ChannelHealth,
     keys::BusyKey,
     sums::Totals,
 };
 use super::{
     alert_text,
     bars::Chart,
+    channels::health_columns::HealthColumns,
     format::{self, TimeText},
     layout::{Layout, Script},
     lines::LineChart,
@@ -79,7 +79,7 @@ struct OverviewPart {
     spend: SpendChart,
     first_token: LineChart,
     tokens: Chart,
-    channels: Vec<ChannelHealth>,
+    channels: Vec<HealthColumns>,
     errors: Vec<RecentError>,
     all_errors: String,
     keys: Vec<BusyKey>,

@@ -63,6 +63,7 @@ fn list_of_page_routes_is_complete() {
 fn path_of_a_form_maps_to_its_page() {
     for (form, page) in [
         ("/keys/new", "/keys/new"),
+        ("/keys", "/keys"),
         ("/keys/key_1", "/keys/key_1"),
         ("/keys/key_1/rotate", "/keys/key_1"),
         ("/log/views", "/log"),
@@ -141,6 +142,8 @@ fn only_nested_templates_are_exempt_from_escaping() {
         "found",
         "part",
         "open",
+        "fields.name",
+        "fields.count",
         // Attributes of a control, without anything that was typed.
         "flags()",
     ];

@@ -8,7 +8,11 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{RequestExtras, RequestSummary, Usage};
 
-use super::{DeliveredContent, bounds::MAX_SEARCHES, price_lines};
+use super::{
+    DeliveredContent,
+    bounds::{MAX_SEARCHES, plausible},
+    price_lines,
+};
 use crate::{Model, Multiplier, NanoUsd, Price, TokenSource, Tokens};
 
 /// Lowest number of bytes of text per token; for estimates.
@@ -68,6 +72,12 @@ pub(super) fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
         source,
         web_searches: 0,
     }
+}
+
+/// The tokens that a provider reported for a request without a usage record, such as a channel test. `None` where a record has a count
+/// of the gateway instead: the report is zero or implausible.
+pub fn reported_tokens(usage: Usage) -> Option<Tokens> {
+    plausible(Some(usage)).map(|usage| tokens_of(&usage, TokenSource::Provider))
 }
 
 /// Upper estimate of a request's input tokens, for reservations and price limit tiers.

@@ -179,9 +179,17 @@ fn print_step(common: &Common, progress: &mut AccountTestProgress, line: &Value)
 /// Prints the end of a test; returns whether it passed.
 fn print_end(common: &Common, progress: &AccountTestProgress, line: &Value) -> bool {
     if common.json {
-        output::json(&json!({"account": line["account"], "steps": progress.steps, "error": line["error"]}));
+        let mut result = json!({"account": line["account"], "steps": progress.steps, "error": line["error"]});
+        for field in ["tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "cost"] {
+            result[field] = line[field].clone();
+        }
+        output::json(&result);
     } else if let Some(fault) = line["error"].as_str() {
         output::line(&format!("  FAIL  {fault}"));
+    } else if let Some(cost) = line["cost"].as_str() {
+        output::line(&format!("  cost  {cost} USD"));
+    } else if line["tokens_input"].is_u64() {
+        output::line(&format!("  cost  unknown: the channel has no price for {}", line["model"].as_str().unwrap_or_default()));
     }
     line["error"].is_null()
 }

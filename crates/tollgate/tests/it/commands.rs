@@ -247,8 +247,9 @@ fn replay_reports_effects_of_a_changed_file_and_writes_nothing() {
 fn channel_test_prints_each_step_and_the_upstream_error() {
     let upstream = Upstream::start();
     let gateway = support::gateway_for(&upstream);
+    upstream.enqueue(ScriptedResponse::chat("pong"));
     let said = out(&gateway.run(&["channel", "test", "chat"]));
-    for step in ["DNS", "TCP", "HTTP", "first byte", "usage"] {
+    for step in ["DNS", "TCP", "HTTP", "first byte", "usage", "cost  0.000019 USD"] {
         assert!(said.contains(step), "no {step} in:\n{said}");
     }
     upstream.enqueue(ScriptedResponse::error(401, &serde_json::json!({"error": {"message": "this key is wrong"}})));

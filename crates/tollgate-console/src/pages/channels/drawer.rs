@@ -62,8 +62,8 @@ impl ChannelDrawer {
             frame: DrawerFrame {
                 id: state.name.clone(),
                 title: state.name.clone(),
-                mark: row.mark.clone(),
-                page: row.link.clone(),
+                mark: Some(row.health.mark.clone()),
+                page: row.health.link.clone(),
                 back: request.beside("/channels", None),
             },
             row,

@@ -9,6 +9,7 @@ use tollgate_store::ViewPage;
 use super::{
     drawer::ChannelDrawer,
     filter::{ChannelChoice, ChannelFilter},
+    health_columns::{HealthColumns, HealthFigures},
     last_test::LastTest,
     rates::RateUse,
     state::{ChannelState, provider_name, provider_tone, states},
@@ -17,17 +18,16 @@ use crate::{
     api_error::ApiError,
     pages::{
         drawer::OPEN,
-        format::{self, TimeText},
+        format,
         layout::{Layout, Script},
         locale::Locale,
-        mark::Mark,
         money::{self, Amount},
         operations,
         overview::sums::{self, AttemptFigures, Figures, SumRow},
         period::Period,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get},
-        strip::{Strip, UptimeObject},
+        strip::UptimeObject,
         views::SavedViews,
     },
     time::rfc3339,
@@ -57,22 +57,12 @@ struct ChannelsPage {
 #[derive(Debug)]
 pub(super) struct ChannelRow {
     pub(super) id: String,
-    pub(super) name: String,
-    pub(super) link: String,
+    pub(super) health: HealthColumns,
     pub(super) initial: String,
     pub(super) tone: &'static str,
     pub(super) provider: &'static str,
     pub(super) tags: Vec<String>,
-    pub(super) mark: Mark,
-    pub(super) detail: Option<String>,
-    pub(super) until: Option<TimeText>,
-    pub(super) strip: Option<Strip>,
-    pub(super) errors: String,
-    pub(super) errors_title: String,
-    /// The requests that failed here.
-    pub(super) errors_link: Option<String>,
     pub(super) is_failing: bool,
-    pub(super) first_token: String,
     pub(super) running: String,
     pub(super) rates: Vec<RateUse>,
     pub(super) cost: Amount,
@@ -196,30 +186,23 @@ pub(super) fn groups_of<'a>(state: &ChannelState, sources: &'a Sources) -> Vec<&
 
 pub(super) fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> ChannelRow {
     let t = request.t();
-    let (hour, day) = (sources.hour.get(&state.name), sources.day.get(&state.name));
     let attempts = sources.attempts.get(&state.name).copied();
-    let (sale, cost) = day.map_or((0, 0), |day| (day.sale_nano(), day.cost_nano()));
+    let (sale, cost) = sources.day.get(&state.name).map_or((0, 0), |day| (day.sale_nano(), day.cost_nano()));
     let uptime = sources.uptimes.iter().find(|uptime| uptime.channel == state.name);
+    let figures = HealthFigures {
+        period: &sources.last_hour,
+        requests: sources.hour.get(&state.name),
+        attempts,
+        last_hour: (uptime, attempts.map_or(0, |it| it.attempts)),
+    };
     ChannelRow {
         id: state.channel.id.clone(),
-        name: state.name.clone(),
-        link: request.url(&state.path()),
+        health: HealthColumns::of(request, state, &figures),
         initial: state.name.chars().next().map(|first| first.to_uppercase().to_string()).unwrap_or_default(),
         tone: provider_tone(&state.channel.provider),
         provider: provider_name(t, &state.channel.provider),
         tags: state.channel.tags.clone(),
-        mark: state.mark(t),
-        detail: state.detail(t),
-        until: state.until(t),
-        strip: uptime.map(|uptime| Strip::of_hour(t, uptime, attempts.map_or(0, |it| it.attempts))),
-        errors: attempts.map_or_else(|| "–".to_owned(), AttemptFigures::share),
-        errors_title: attempts.map_or_else(String::new, |attempts| attempts.title(t)),
-        errors_link: attempts.and_then(|attempts| attempts.log(request, &sources.last_hour, &state.name, &[])),
         is_failing: attempts.is_some_and(|it| it.failed.saturating_mul(10) > it.attempts),
-        first_token: hour
-            .and_then(|hour| hour.ttft)
-            .filter(|times| times.p99 > 0)
-            .map_or_else(|| "–".to_owned(), |times| format::percentile(t, times.p50)),
         running: running_text(state),
         rates: RateUse::shares(t, state.requests_minute(), state.tokens_minute()),
         cost: money::rounded(t, &money::decimal(cost)),

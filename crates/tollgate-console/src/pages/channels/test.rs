@@ -10,7 +10,10 @@ use futures_util::{Stream, StreamExt as _};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::state::{call_of, path};
+use super::{
+    state::{call_of, path},
+    test_usage::{TestUsage, passed},
+};
 use crate::{
     dispatch::ApiCall,
     pages::{
@@ -48,6 +51,8 @@ struct TestEvent {
     detail: String,
     passed: Option<bool>,
     error: Option<String>,
+    #[serde(flatten)]
+    usage: TestUsage,
 }
 
 pub(super) async fn run(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -96,9 +101,8 @@ fn stages(t: Locale, icons: String, lines: Body) -> impl Stream<Item = Result<By
 fn stage(t: Locale, icons: &str, line: TestEvent) -> Stage {
     let of = format!("{} · {}", line.account, line.model);
     let Some(step) = line.step else {
-        let passed = line.passed == Some(true);
-        let text = line.error.map_or_else(|| t.say("test.passed").to_owned(), |error| failure_text::say(t, &error));
-        let (tone, icon) = mark(passed);
+        let text = line.error.map_or_else(|| passed(t, &line.usage), |error| failure_text::say(t, &error));
+        let (tone, icon) = mark(line.passed == Some(true));
         return Stage { t, icons: icons.to_owned(), tone, icon, step: of, detail: text, took: String::new(), is_end: true };
     };
     let name = match step.as_str() {
@@ -130,6 +134,14 @@ mod tests {
             text.as_bytes().chunks(7).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
         let body = Body::from_stream(stream::iter(chunks));
         assert_eq!(collect(stages(Locale::EN, "/i.svg".to_owned(), body)).await, whole);
+    }
+
+    #[tokio::test]
+    async fn end_of_a_passed_test_says_what_it_used() {
+        let line = "{\"account\":\"a\",\"model\":\"m\",\"passed\":true,\"error\":null,\"took_ms\":9.5,\"first_byte_ms\":4.5,\
+                    \"tokens_input\":9,\"tokens_output\":3,\"tokens_cache_read\":0,\"tokens_cache_write\":0,\"cost\":\"0.000021\"}\n";
+        let html = collect(stages(Locale::EN, "/i.svg".to_owned(), Body::from(line))).await;
+        assert!(html.contains("Passed · 9 tokens in, 3 out · cost $0.000021"), "{html}");
     }
 
     async fn collect(stages: impl Stream<Item = Result<Bytes, axum::Error>>) -> String {

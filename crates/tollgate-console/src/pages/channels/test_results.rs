@@ -4,7 +4,7 @@
 use askama::Template;
 use serde::{Deserialize, Serialize};
 
-use super::test_models::MAX_MODELS;
+use super::{test_models::MAX_MODELS, test_usage::TestUsage};
 use crate::{
     api_error::ApiError,
     pages::{
@@ -12,6 +12,7 @@ use crate::{
         form::FormData,
         format,
         locale::Locale,
+        money::Amount,
         problem,
         stages::{Tally, mark},
     },
@@ -34,10 +35,8 @@ pub(super) struct TestedObject {
     took_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_byte_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tokens_input: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tokens_output: Option<u64>,
+    #[serde(flatten)]
+    usage: TestUsage,
 }
 
 /// What the test of a model found.
@@ -77,6 +76,9 @@ struct AccountRow {
     first_byte: String,
     took: String,
     tokens: String,
+    /// The part of the input that the provider's cache had or got.
+    cached: Option<String>,
+    cost: Amount,
     error: String,
 }
 
@@ -162,19 +164,18 @@ pub(super) fn model_rows((t, icons): (Locale, String), result: &ModelResult, can
         let (tone, icon) = mark(passed);
         let word = if passed { t.say("test.passed") } else { t.say("test.failed") };
         let none = || "–".to_owned();
-        AccountRow { account, tone, icon, word, first_byte: none(), took: none(), tokens: none(), error }
+        let (first_byte, took, tokens) = (none(), none(), none());
+        AccountRow { account, tone, icon, word, first_byte, took, tokens, cached: None, cost: Amount::none(), error }
     };
     let of_account = |tested: &TestedObject| {
-        let tokens = tested.tokens_input.zip(tested.tokens_output);
         let error = tested.error.as_deref().map_or_else(String::new, |error| failure_text::say(t, error));
         let row = row(tested.passed, tested.account.clone(), error);
         AccountRow {
             first_byte: tested.first_byte_ms.map_or_else(|| row.first_byte.clone(), |ms| format::milliseconds(t, ms)),
             took: format::milliseconds(t, tested.took_ms),
-            tokens: tokens.map_or_else(
-                || row.tokens.clone(),
-                |(input, output)| format!("{} → {}", format::integer(input), format::integer(output)),
-            ),
+            tokens: tested.usage.tokens().unwrap_or_else(|| row.tokens.clone()),
+            cached: tested.usage.cached(t),
+            cost: tested.usage.cost(t).unwrap_or_else(Amount::none),
             ..row
         }
     };
@@ -216,8 +217,13 @@ mod tests {
             error: error.map(str::to_owned),
             took_ms: 812.4,
             first_byte_ms: error.is_none().then_some(480.0),
-            tokens_input: error.is_none().then_some(9),
-            tokens_output: error.is_none().then_some(3),
+            usage: TestUsage {
+                tokens_input: error.is_none().then_some(9),
+                tokens_output: error.is_none().then_some(3),
+                tokens_cache_read: error.is_none().then_some(4),
+                cost: error.is_none().then(|| "0.0000125".to_owned()),
+                ..TestUsage::default()
+            },
         }
     }
 
@@ -232,6 +238,7 @@ mod tests {
         let (has_worked, html) = rendered(true, Ok(vec![tested("a", None)]));
         assert!(has_worked && html.contains("name=\"use\" value=\"m&#60;1&#62;\" checked"), "{html}");
         assert!(html.contains("480 ms") && html.contains("812 ms") && html.contains("9 → 3"), "{html}");
+        assert!(html.contains("4 from the cache") && html.contains("$0.0000125"), "{html}");
         let (_, html) = rendered(false, Ok(vec![tested("a", None)]));
         assert!(!html.contains("<input"), "{html}");
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     dispatch::ApiCall,
     pages::{
-        drawer::{DrawerFrame, OPEN},
+        drawer::{DrawerFrame, NEW, OPEN},
         format::TimeText,
         layout::Layout,
         locale::Locale,
@@ -49,7 +49,7 @@ impl KeyDrawer {
             frame: DrawerFrame {
                 id: key.id.clone(),
                 title: key.name.clone(),
-                mark: detail.mark.clone(),
+                mark: Some(detail.mark.clone()),
                 page: request.url(&format!("/keys/{}", key.id)),
                 back: request.beside("/keys", None),
             },
@@ -65,7 +65,7 @@ impl KeyDrawer {
 
     /// The key that the address of the list opens; none if it is not there or not the reader's.
     pub(super) async fn opened(request: &PageRequest) -> Result<Option<Self>, PageFailure> {
-        let Some(id) = request.query.filled(OPEN) else { return Ok(None) };
+        let Some(id) = request.query.filled(OPEN).filter(|id| *id != NEW) else { return Ok(None) };
         let call = ApiCall { path: path_of(&[("key", id)]), ..ApiCall::default() };
         match request.read::<KeyObject>(operations::GET_KEY, call).await {
             Ok(key) => Ok(Some(Self::of(request, &key).await?)),

@@ -6,13 +6,14 @@ use askama::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{form, key_page, view::KeyObject};
+use super::{form, key_page, list_page, view::KeyObject};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
         control::{self, Control, ControlSection},
         csv_file,
+        drawer::{DrawerFrame, NEW, OPEN},
         form::{FormData, FormState},
         further_faults::with_further_faults,
         groups,
@@ -35,13 +36,32 @@ struct NewKeyPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
+    fields: NewKeyFields,
+}
+
+/// The same form beside the list of keys.
+#[derive(Debug, Template)]
+#[template(path = "parts/key_new_drawer.html")]
+pub(super) struct NewKeyDrawer {
+    layout: Layout,
+    t: Locale,
+    frame: DrawerFrame,
+    banner: Option<String>,
+    fields: NewKeyFields,
+    /// The list with the form beside it, which shows it again if it is refused.
+    here: String,
+}
+
+#[derive(Debug)]
+struct NewKeyFields {
     name: Control,
     /// For operators.
     member: Option<Control>,
     /// The groups to choose from.
     groups: Option<Control>,
     count: Control,
-    form: ControlSection,
+    section: ControlSection,
+    is_refused: bool,
 }
 
 #[derive(Debug, Template)]
@@ -66,40 +86,100 @@ struct MadeKey {
 }
 
 pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let Some(from) = request.query.filled("from") else {
-        return new_page(&request, &FormState::default()).await;
+    let state = match request.query.filled("from") {
+        Some(from) => copy_of(&request, from).await?,
+        None => FormState::default(),
     };
+    if request.wants_part() {
+        return PageReply::ok(&NewKeyDrawer::of(&request, &state).await?);
+    }
+    new_page(&request, &state).await
+}
+
+/// The form with the values of another key.
+async fn copy_of(request: &PageRequest, from: &str) -> Result<FormState, ApiError> {
     let call = ApiCall { path: path_of(&[("key", from)]), ..ApiCall::default() };
     let key: KeyObject = request.read(operations::GET_KEY, call).await?;
     let name = request.t().say_with("keys.copy_of", &[("name", &key.name)]);
-    let values = form::values(&key).with("name", &name).with("member", &key.member);
-    new_page(&request, &FormState::of(values)).await
+    Ok(FormState::of(form::values(&key).with("name", &name).with("member", &key.member)))
 }
 
 async fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let own = groups_for_keys(request).await?;
-    if own.is_empty() {
-        return Err(ApiError::no_self_service("default").into());
-    }
-    let groups = if request.is_operator() {
-        choice_of_all(request, state).await?
-    } else {
-        let own: Vec<form::KnownGroup> = own.into_iter().map(|group| choice(t, group)).collect();
-        form::group_choice(t, state, &own)
-    };
-    let member = || state.text("member", t.say("keys.member")).hint(t.say("keys.member_hint"));
     let template = NewKeyPage {
         layout: request.layout(t.say("keys.new")).below("/keys", t.say("nav.keys")).with(Script::Order),
         t,
         banner: state.banner(),
-        name: state.text("name", t.say("keys.name")).hint(t.say("keys.name_hint")).max(100).required().focus(),
-        member: request.is_operator().then(member),
-        form: form::section(t, state, form::Shape { names_groups: groups.is_none(), ..form::Shape::new(request.is_operator()) }),
-        groups,
-        count: state.number("count", t.say("keys.how_many")).hint(t.say("keys.how_many_hint")),
+        fields: NewKeyFields::of(request, state).await?,
     };
     PageReply::page(state.status(), &template)
+}
+
+impl NewKeyDrawer {
+    async fn of(request: &PageRequest, state: &FormState) -> Result<Self, PageFailure> {
+        let t = request.t();
+        Ok(Self {
+            layout: request.layout(t.say("nav.keys")),
+            t,
+            frame: DrawerFrame {
+                id: NEW.to_owned(),
+                title: t.say("keys.new").to_owned(),
+                mark: None,
+                page: request.url("/keys/new"),
+                back: request.beside("/keys", None),
+            },
+            banner: state.banner(),
+            fields: NewKeyFields::of(request, state).await?,
+            here: request.beside("/keys", Some(NEW)),
+        })
+    }
+
+    /// The form that was refused, or the one that the address of the list opens; none for members who may make no key.
+    pub(super) async fn opened(request: &PageRequest, refused: Option<&FormState>) -> Result<Option<Self>, PageFailure> {
+        if let Some(state) = refused {
+            return Self::of(request, state).await.map(Some);
+        }
+        if request.query.filled(OPEN) != Some(NEW) || groups_for_keys(request).await?.is_empty() {
+            return Ok(None);
+        }
+        Self::of(request, &FormState::default()).await.map(Some)
+    }
+}
+
+impl NewKeyFields {
+    async fn of(request: &PageRequest, state: &FormState) -> Result<Self, PageFailure> {
+        let t = request.t();
+        let own = groups_for_keys(request).await?;
+        if own.is_empty() {
+            return Err(ApiError::no_self_service("default").into());
+        }
+        let groups = if request.is_operator() {
+            choice_of_all(request, state).await?
+        } else {
+            let own: Vec<form::KnownGroup> = own.into_iter().map(|group| choice(t, group)).collect();
+            form::group_choice(t, state, &own)
+        };
+        let member = || state.text("member", t.say("keys.member")).hint(t.say("keys.member_hint"));
+        let shape = form::Shape { names_groups: groups.is_none(), ..form::Shape::new(request.is_operator()) };
+        Ok(Self {
+            name: state.text("name", t.say("keys.name")).hint(t.say("keys.name_hint")).max(100).required().focus(),
+            member: request.is_operator().then(member),
+            groups,
+            count: state.number("count", t.say("keys.how_many")).hint(t.say("keys.how_many_hint")),
+            section: form::section(t, state, shape),
+            is_refused: state.banner().is_some(),
+        })
+    }
+
+    /// Whether the fields with more options are shown.
+    fn is_open(&self) -> bool {
+        self.is_refused || self.section.has_fault() || self.count.has_fault()
+    }
+}
+
+/// Whether the form is that beside the list of keys.
+fn is_beside(request: &PageRequest) -> bool {
+    request.address.split('?').next() == Some("/keys")
 }
 
 pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -193,7 +273,8 @@ async fn refuse(request: &PageRequest, body: Map<String, Value>, error: ApiError
     let stand_ins = [("name", free.as_str()), ("member", own.as_str())];
     let call = ApiCall { body, ..ApiCall::default() };
     let error = with_further_faults(request, operations::MAKE_KEY, call, error, &stand_ins).await;
-    new_page(request, &form::refused(request.t(), &request.form, error)?).await
+    let state = form::refused(request.t(), &request.form, error)?;
+    if is_beside(request) { list_page(request, Some(&state)).await } else { new_page(request, &state).await }
 }
 
 impl MadeKey {

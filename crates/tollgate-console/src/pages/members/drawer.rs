@@ -47,7 +47,7 @@ impl MemberDrawer {
             frame: DrawerFrame {
                 id: member.id.clone(),
                 title: member.name.clone(),
-                mark: row.mark.clone(),
+                mark: Some(row.mark.clone()),
                 page: request.url(&format!("/members/{}", member.id)),
                 back: request.beside("/members", None),
             },

@@ -251,3 +251,13 @@ proptest! {
         let _ = amount(&tokens(a, b), &list, Multiplier(multiplier));
     }
 }
+
+#[test]
+fn reported_tokens_are_those_of_a_record() {
+    let usage = Usage { prompt_total: 10, cached: 4, completion_total: 5, reasoning: 2, ..Usage::default() };
+    let tokens = reported_tokens(usage).unwrap();
+    assert_eq!((tokens.prompt(), tokens.input, tokens.cache_read), (10, 6, 4));
+    assert_eq!((tokens.completion(), tokens.thinking, tokens.source), (5, 2, TokenSource::Provider));
+    assert_eq!(reported_tokens(Usage::default()), None, "zeros are no report");
+    assert_eq!(reported_tokens(Usage { prompt_total: MAX_PLAUSIBLE_TOKENS + 1, ..Usage::default() }), None);
+}

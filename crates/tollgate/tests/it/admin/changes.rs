@@ -231,6 +231,12 @@ fn channel_test_reports_each_step() {
     let tested = admin.post("/admin/v1/channels/main/test", &json!({"account": "one"}));
     let steps: Vec<&str> = tested["items"][0]["steps"].as_array().unwrap().iter().map(|it| it["step"].as_str().unwrap()).collect();
     assert!(tested["items"][0]["passed"] == true && steps.contains(&"TCP") && steps.contains(&"usage"), "{tested}");
+    let used = |tested: &serde_json::Value| {
+        ["tokens_input", "tokens_output", "tokens_cache_read", "cost"].map(|field| tested["items"][0][field].clone())
+    };
+    assert_eq!(used(&tested), [json!(5), json!(7), json!(0), json!("0.000019")], "{tested}");
+    let unpriced = admin.post("/admin/v1/channels/main/test", &json!({"upstream_model": "another"}));
+    assert_eq!(used(&unpriced), [json!(5), json!(7), json!(0), json!(null)], "{unpriced}");
     assert_eq!(refusal(&admin.call("POST", "/admin/v1/channels/nowhere/test", None)), refused_whole(404, "not_found"));
     assert_eq!(refusal(&admin.call("POST", "/admin/v1/channels/echo/test", None)), refused_whole(409, "built_in"));
     let health = admin.get("/admin/v1/health");

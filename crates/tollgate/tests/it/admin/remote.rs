@@ -262,6 +262,8 @@ fn remote_apply_sends_secrets_of_the_local_machine() {
         assert!(tested.contains(step), "no {step} in:\n{tested}");
     }
     assert!(upstream.received().iter().any(|it| it.header("authorization") == Some("Bearer a-credential-from-a-file")));
+    let line: Value = serde_json::from_str(&success_output(&gateway.remote(&["channel", "test", "more", "--json"]))).unwrap();
+    assert_eq!((&line["tokens_output"], &line["cost"]), (&json!(7), &json!("0.000019")), "{line}");
     upstream.enqueue(ScriptedResponse::error(401, &json!({"error": {"message": "this key is wrong"}})));
     let (code, out, _) = exit_and_output(&gateway.remote(&["channel", "test", "more", "--json"]));
     let line: Value = serde_json::from_str(&out).unwrap();

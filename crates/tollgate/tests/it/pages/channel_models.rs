@@ -6,6 +6,7 @@ use serde_json::json;
 use tollgate_testkit::{ScriptedResponse, wait_for};
 
 use super::{
+    Person,
     attacks::signed_in,
     location,
     operators::{make, owner, upstream},
@@ -85,6 +86,36 @@ fn several_models_are_tested_and_those_that_worked_are_served() {
     for path in ["fetch", "models", "use", "results", "serve"] {
         assert_eq!(ann.post(&admin.gateway, &format!("/channels/main/test/{path}"), &results).status, 404, "{path}");
     }
+}
+
+#[test]
+fn tests_show_the_tokens_they_used_and_their_cost() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    let cost = json!({"input": "1", "output": "2", "cache_read": "0.1"});
+    admin.patch("/admin/v1/channels/main", &json!({"serves": [{"model": "priced", "cost": cost}, {"model": "bare"}]}));
+    let staged = |boss: &mut Person, model| boss.post(&admin.gateway, "/channels/main/test", &[("model", model)]).text();
+    let shown = staged(&mut boss, "priced");
+    assert!(shown.contains("Passed · 5 tokens in, 7 out · cost $0.000019"), "{shown}");
+    let shown = staged(&mut boss, "bare");
+    assert!(shown.contains("5 tokens in, 7 out · cost not known: the channel has no price for the model"), "{shown}");
+
+    let answer = json!({
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "pong"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 15, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 10}},
+    });
+    upstream.enqueue(ScriptedResponse::json(&answer));
+    let results = boss.post(&admin.gateway, "/channels/main/test/models", &[("model", "priced"), ("which", "chosen")]).text();
+    assert!(results.contains("15 → 7") && results.contains("10 from the cache") && results.contains("$0.00002"), "{results}");
+    let results = boss.post(&admin.gateway, "/channels/main/test/models", &[("model", "bare"), ("which", "chosen")]).text();
+    assert!(results.contains("5 → 7") && results.contains("Not priced"), "{results}");
+    let channel = admin.get("/admin/v1/channels/main");
+    let chosen = [("channel", channel["id"].as_str().unwrap()), ("do", "test")];
+    let several = boss.post(&admin.gateway, "/channel-selection", &chosen).text();
+    assert!(several.contains("Passed · 5 tokens in, 7 out · cost $0.000019"), "{several}");
+    // Tests are no usage records.
+    assert_eq!(admin.get("/admin/v1/usage")["items"], json!([]));
 }
 
 #[test]

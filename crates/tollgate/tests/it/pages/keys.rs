@@ -250,6 +250,42 @@ fn key_of_the_address_is_shown_beside_the_list() {
 }
 
 #[test]
+fn new_key_is_made_beside_the_list() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "op", "operator");
+    admin.post("/admin/v1/keys", &json!({"name": "taken", "member": "op"}));
+    let (mut op, mut ann) = (signed_in(&admin, "op"), signed_in(&admin, "ann"));
+    let list = op.page(&admin.gateway, "/keys?search=t");
+    assert!(list.contains("href=\"/keys/new\" data-beside=\"new\"") && !list.contains("data-open"), "{list}");
+    let address = "/keys?search=t&open=new";
+    let page = op.page(&admin.gateway, address);
+    let (list, drawer) = page.split_once("data-open=\"new\"").unwrap_or_else(|| panic!("{page}"));
+    assert!(list.contains("data-table=\"keys\"") && list.contains(">taken<"), "{list}");
+    for text in ["action=\"/keys?search=t&#38;open=new\"", "href=\"/keys?search=t\" data-close", "name=\"budget_month_block\""] {
+        assert!(drawer.contains(text), "{text}: {drawer}");
+    }
+    assert_eq!(page.matches("id=\"member\"").count(), 1, "the filter has an id of its own");
+    let answer = part(&op, &admin, "/keys/new?search=t");
+    assert!(answer.text().starts_with("<section class=\"drawer\" data-open=\"new\""), "{}", answer.text());
+
+    let refused = op.post(&admin.gateway, address, &[("name", "taken"), ("rpm", "many")]);
+    let text = refused.text();
+    assert!(refused.status == 422 && text.contains("data-table=\"keys\"") && text.contains("data-open=\"new\""), "{text}");
+    for part in ["The member has a key of this name.", "Enter a whole number", "value=\"taken\"", "value=\"many\""] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("data-reloads-from=\"/keys?search=t&#38;open=new\""), "{text}");
+    let made = op.post(&admin.gateway, address, &[("name", "fresh")]).text();
+    assert!(made.contains(&format!("data-reloads-from=\"/keys/{}\"", id(&made))), "{made}");
+    comes_to(&admin, &secret(&made), 200);
+
+    assert!(!ann.page(&admin.gateway, "/keys?open=new").contains("data-open"));
+    assert_eq!(ann.post(&admin.gateway, "/keys?open=new", &[("name", "mine")]).status, 403);
+    assert_eq!(part(&ann, &admin, "/keys/new").status, 403);
+}
+
+#[test]
 fn channel_and_member_of_the_address_are_shown_beside_their_lists() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");

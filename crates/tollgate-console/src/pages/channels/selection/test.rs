@@ -12,6 +12,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        channels::test_usage::{TestUsage, passed},
         locale::Locale,
         operations, problem,
         reply::{PageFailure, PageReply},
@@ -28,6 +29,8 @@ struct TestedObject {
     passed: bool,
     took_ms: f64,
     error: Option<String>,
+    #[serde(flatten)]
+    usage: TestUsage,
 }
 
 pub(super) fn run(request: &Arc<PageRequest>, selection: Selection) -> Result<PageReply, PageFailure> {
@@ -98,7 +101,7 @@ fn items(t: Locale, icons: &str, channel: &str, tested: Result<Vec<TestedObject>
     let of_account = |account: TestedObject| {
         tally.count(account.passed);
         let took = account.took_ms;
-        let result = account.error.unwrap_or_else(|| t.say("test.passed").to_owned());
+        let result = account.error.unwrap_or_else(|| passed(t, &account.usage));
         let detail = format!("{} · {} · {result}", account.account, account.model);
         item(mark(account.passed), detail, format!("{took:.0} ms"))
     };
@@ -117,6 +120,7 @@ mod tests {
             passed: error.is_none(),
             took_ms: 3.5,
             error: error.map(str::to_owned),
+            usage: TestUsage::default(),
         };
         let tally = Tally::default();
         let tested = Ok(vec![account("one", None), account("two", Some("status 401: <b>"))]);
