@@ -213,6 +213,29 @@ test("charts say which figure is pointed at, and when in the zone that is shown"
   });
 });
 
+test("days of rows and what happened some time ago name the time and the zone", async () => {
+  await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "Pacific/Kiritimati" }, async (page) => {
+    await makeKey(page, "of a day");
+    const titled = async (time, text) => {
+      await time.waitFor();
+      const at = new Date(await time.getAttribute("datetime"));
+      const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "Pacific/Kiritimati" });
+      if (text === "day") assert.equal(await time.textContent(), day.format(at));
+      const title = await time.getAttribute("title");
+      assert.ok(title.includes("GMT+14") && title.endsWith(" UTC"), title);
+    };
+    await page.goto(`${gateway.base}/keys?search=of+a+day`);
+    await titled(page.locator("tbody time[data-local=day][title]").first(), "day");
+    await page.goto(`${gateway.base}/overview`);
+    await titled(page.locator(".events time[title]").first());
+  });
+  // Without JavaScript it is the time in UTC, which says so.
+  await asOwner(browser, gateway, { ...VIEWS.light, javaScriptEnabled: false }, async (page) => {
+    await page.goto(`${gateway.base}/keys?search=of+a+day`);
+    assert.match(await page.locator("tbody time[data-local=day]").first().textContent(), /^\d+ \w+ \d{4}, \d\d:\d\d UTC$/);
+  });
+});
+
 test("times are in the zone of the profile", async () => {
   await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
     await page.goto(`${gateway.base}/profile`);
@@ -234,29 +257,6 @@ test("times are in the zone of the profile", async () => {
     await check("Asia/Shanghai");
     await checkPage(page, faults, "profile with a time zone");
     await screenshot(page, "profile-time-zone.light");
-  });
-});
-
-test("days of rows and what happened some time ago name the time and the zone", async () => {
-  await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "Pacific/Kiritimati" }, async (page) => {
-    await makeKey(page, "of a day");
-    const titled = async (time, text) => {
-      await time.waitFor();
-      const at = new Date(await time.getAttribute("datetime"));
-      const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "Pacific/Kiritimati" });
-      if (text === "day") assert.equal(await time.textContent(), day.format(at));
-      const title = await time.getAttribute("title");
-      assert.ok(title.includes("GMT+14") && title.endsWith(" UTC"), title);
-    };
-    await page.goto(`${gateway.base}/keys?search=of+a+day`);
-    await titled(page.locator("tbody time[data-local=day][title]").first(), "day");
-    await page.goto(`${gateway.base}/overview`);
-    await titled(page.locator(".events time[title]").first());
-  });
-  // Without JavaScript it is the time in UTC, which says so.
-  await asOwner(browser, gateway, { ...VIEWS.light, javaScriptEnabled: false }, async (page) => {
-    await page.goto(`${gateway.base}/keys?search=of+a+day`);
-    assert.match(await page.locator("tbody time[data-local=day]").first().textContent(), /^\d+ \w+ \d{4}, \d\d:\d\d UTC$/);
   });
 });
 

@@ -68,6 +68,8 @@ function announce(text) {
 function copySelected(button) {
   const [before, field] = [document.activeElement, document.createElement("textarea")];
   [field.className, field.readOnly, field.value] = ["vh", true, button.dataset.copy];
+  // The hidden class would join lines and spaces of the copied text.
+  field.style.whiteSpace = "pre";
   // Beside an open dialog nothing can have the focus.
   (button.closest("dialog") ?? document.body).append(field);
   field.focus({ preventScroll: true });

@@ -301,7 +301,7 @@ mod tests {
         }
         // Days are those of UTC in every zone.
         let html = drawn(&["2026-11-23T00:00:00Z", "2026-11-24T00:00:00Z"], &[1, 0]);
-        assert!(html.contains("<title><time datetime=\"2026-11-24\">24 Nov 2026</time>: Completed 1</title>"), "{html}");
+        assert!(html.contains("<title><time datetime=\"2026-11-24\">24 Nov 2026 UTC</time>: Completed 1</title>"), "{html}");
         assert!(!drawn(&["2026-11-23T10:00:00Z"], &[0, 0]).contains("<title>"), "an empty chart has no bars");
     }
 

@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(time(Locale::ZH_CN, at).unwrap().text, "2026年11月3日 09:05 UTC");
         assert_eq!(time(Locale::EN, at).unwrap().machine, "2026-11-03T09:05:07Z");
         assert_eq!(time(Locale::EN, "soon"), None);
-        assert_eq!(beginning(Locale::EN, "2030-01-01T00:00:00Z").unwrap().text, "1 Jan 2030");
+        assert_eq!(beginning(Locale::EN, "2030-01-01T00:00:00Z").unwrap().text, "1 Jan 2030 UTC");
         assert_eq!(beginning(Locale::EN, "2030-01-01T08:00:00Z").unwrap().text, "1 Jan 2030, 08:00 UTC");
         let precise = "2026-11-03T09:05:07.204681Z";
         assert_eq!(second(Locale::EN, precise).unwrap().text, "3 Nov, 09:05:07 UTC");

@@ -242,7 +242,6 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
 /// The text for a reason in a form about parameters or prices.
 fn parameter_fault(t: Locale, reason: &str) -> Option<&'static str> {
     Some(match reason {
-        "many_tiers" => t.say("problem.many_tiers"),
         "parameters" => t.say("problem.parameters"),
         "parameter_edits" => t.say("problem.parameter_edits"),
         "edit_parameter" => t.say("problem.edit_parameter"),

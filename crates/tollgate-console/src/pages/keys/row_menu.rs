@@ -34,7 +34,7 @@ mod tests {
 
     fn key(state: &str, owner: &str) -> KeyObject {
         serde_json::from_value(json!({
-            "id": "key_1", "name": "ci", "member": "ann", "prefix": "sk-tg-abcd", "suffix": "wxyz", "state": state, "owner": owner,
+            "id": "key_1", "revision": 1, "name": "ci", "member": "ann", "prefix": "sk-tg-abcd", "suffix": "wxyz", "state": state, "owner": owner,
             "groups": [], "models": [], "models_deny": [], "protocols": [], "tags": {}, "ip_allow": [], "expires_at": null, "rpm": 0,
             "tpm": 0, "concurrency": 0, "budget": null, "previous_until": null, "created_at": "1970-01-01T00:00:00Z", "revoked_at": null,
         }))

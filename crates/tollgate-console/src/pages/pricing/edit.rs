@@ -178,9 +178,6 @@ fn sections(t: Locale, state: &FormState, held: Option<&Value>) -> Vec<ControlSe
 /// An entry of the schedule as the admin API takes it. The form has only the day of its time: one that is not changed keeps the time of
 /// the held entry.
 fn entry(form: &FormData, held: Option<&Value>) -> Result<Value, ApiError> {
-    if held.and_then(|held| held["tiers"].as_array()).is_some_and(|tiers| tiers.len() > MAX_TIERS) {
-        return Err(ApiError::value("tiers", "the form cannot show all of them").because("many_tiers"));
-    }
     let mut entry = Map::new();
     if let Some(day) = form.filled("valid_from") {
         let kept = held.and_then(begin).filter(|at| day_of(at) == Some(day));
@@ -334,17 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn price_with_more_tiers_than_the_form_shows_is_not_saved() {
+    fn form_shows_as_many_tiers_as_a_price_may_have() {
         let full = with_tiers(16);
         let form = values(&full.price, 0, &full);
         assert_eq!(entry(&form, Some(&full.price)).unwrap(), full.price);
         assert_eq!(sections(Locale::EN, &FormState::of(form), Some(&full.price)).len(), 3 + 16);
         // Fields that are not sent because of the bound of a form would be tiers that are lost.
         assert!(values(&full.price, 0, &full).pairs().count() + 16 * KINDS.len() < 256);
-        let over = with_tiers(17);
-        let refused = entry(&values(&over.price, 0, &over), Some(&over.price)).unwrap_err();
-        assert_eq!(refused.reason(), Some("many_tiers"));
-        assert!(FormState::refused_at(Locale::EN, &FormData::default(), &refused, None).unwrap().banner().unwrap().contains("16"));
     }
 
     #[test]

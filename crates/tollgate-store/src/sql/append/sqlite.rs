@@ -43,8 +43,8 @@ const ROWS_AT_ONCE: usize = 8;
 /// Batches of this size occur when many more records are waiting, such as after an outage.
 const LARGE_BATCH: usize = 4_096;
 /// Settings for small batches and for large ones. A large batch changes nearly every leaf of the index by key, some 40 MB with ten
-/// thousand keys: with a smaller cache they are read and written several times, and again with every checkpoint. The next small
-/// batch releases the memory.
+/// thousand keys, and many pages of sums: with a smaller cache they are read and written several times, and again with every checkpoint.
+/// The next small batch releases the memory.
 const SMALL: [&str; 2] = ["PRAGMA cache_size = -8192", "PRAGMA wal_autocheckpoint = 4096"];
 const LARGE: [&str; 2] = ["PRAGMA cache_size = -131072", "PRAGMA wal_autocheckpoint = 32768"];
 

@@ -6,7 +6,7 @@ use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL};
 use super::{
     attacks::signed_in,
     location,
-    operators::{make, owner, upstream},
+    operators::{make, make_in, owner, upstream},
 };
 use crate::{admin::Admin, identity::make_member};
 
@@ -123,7 +123,8 @@ fn channel_errors_are_listed_and_members_cannot_open_the_page() {
     let upstream = upstream();
     let admin = Admin::of(crate::support::builder(&upstream, "").spawn());
     let mut boss = owner(&admin);
-    make(&admin, &mut boss, &upstream, "own");
+    // The only group is owned by the catalog file.
+    make_in(&[], &admin, &mut boss, &upstream, "own");
     let (own, of_file) = (id(&admin, "own"), id(&admin, "chat"));
     let fields = [("channel", own.as_str()), ("channel", of_file.as_str()), ("do", "off")];
     let refused = boss.post(&admin.gateway, "/channel-selection", &fields);

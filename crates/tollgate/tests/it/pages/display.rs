@@ -12,7 +12,7 @@ use super::{
     location,
     operators::{make, owner, upstream},
 };
-use crate::{admin::Admin, identity::make_member};
+use crate::{admin::Admin, identity::make_member, support};
 
 fn set(admin: &Admin, name: &str, value: &str) {
     let answer = admin.call("PUT", &format!("/admin/v1/settings/{name}"), Some(&json!({"value": value})));
@@ -115,6 +115,10 @@ fn times_are_in_the_zone_of_the_profile() {
 fn bars_of_charts_have_the_chosen_width() {
     let admin = Admin::echo();
     let mut boss = owner(&admin);
+    // A chart without a figure has no bars.
+    assert_eq!(admin.gateway.chat(&support::chat("echo")).status, 200);
+    let is_booked = || admin.get("/admin/v1/usage")["items"][0].is_object();
+    wait_for("the request is booked", Duration::from_secs(30), is_booked);
     let bars = |page: &str| page.split_once("id=\"outcomes\"").map_or(page, |(_, rest)| rest).matches("class=\"hit\"").count();
     let automatic = boss.page(&admin.gateway, "/overview?range=7d");
     assert!(automatic.contains("bars=hour") && automatic.contains("bars=day"), "{automatic}");

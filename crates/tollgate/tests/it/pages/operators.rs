@@ -21,15 +21,20 @@ pub(super) fn owner(admin: &Admin) -> Person {
 }
 
 pub(super) fn make(admin: &Admin, person: &mut Person, upstream: &Upstream, name: &str) {
+    make_in(&["default"], admin, person, upstream, name);
+}
+
+/// Makes a channel that these groups offer.
+pub(super) fn make_in(groups: &[&str], admin: &Admin, person: &mut Person, upstream: &Upstream, name: &str) {
     let url = upstream.openai_url();
-    let fields = [
+    let mut fields = vec![
         ("name", name),
         ("provider", "compatible"),
         ("base_url", url.as_str()),
         ("credential", UPSTREAM_CREDENTIAL),
         ("private_network", "on"),
-        ("groups", "default"),
     ];
+    fields.extend(groups.iter().map(|group| ("groups", *group)));
     let made = person.post(&admin.gateway, "/channels/new", &fields);
     assert_eq!(location(&made), format!("/channels/{name}/models"));
 }
