@@ -220,7 +220,8 @@ mod tests {
         let script = b"// About.\nconst a = 1; // kept\n  // More.\n\nb(\"//x\");\n";
         assert_eq!(without_comments(script), b"const a = 1; // kept\n\nb(\"//x\");\n");
         // A line of a text over several lines that begins with two slashes would be left out, too.
-        for asset in ASSETS.iter().filter(|asset| asset.name.ends_with(".js")) {
+        let is_script = |name: &str| Path::new(name).extension().is_some_and(|extension| extension == "js");
+        for asset in ASSETS.iter().filter(|asset| is_script(asset.name)) {
             let text = std::str::from_utf8(&asset.body).unwrap();
             assert!(!text.lines().any(|line| line.trim_start().starts_with("//")), "{}", asset.name);
             let is_over_lines =

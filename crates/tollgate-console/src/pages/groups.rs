@@ -126,13 +126,12 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         Some(by) => order::sorted(&request, by).await?,
         None => None,
     };
-    let (found, spent) = match sorted {
-        Some((groups, spent)) => (page_of(groups, after, PAGE), spent),
-        None => {
-            let found = order::page(&request, &PAGE.to_string(), after).await?;
-            let spent = spent(&request, !found.items.is_empty()).await?;
-            (found, spent)
-        }
+    let (found, spent) = if let Some((groups, spent)) = sorted {
+        (page_of(groups, after, PAGE), spent)
+    } else {
+        let found = order::page(&request, &PAGE.to_string(), after).await?;
+        let spent = spent(&request, !found.items.is_empty()).await?;
+        (found, spent)
     };
     let default = default_of_new_members(&request);
     let row = |group: &GroupObject| GroupRow::of(t, group, spent.get(&group.name), group.name == default);

@@ -75,7 +75,7 @@ pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, c
         // Boxed: a TLS stream is large, and plain connections should not allocate space for it.
         (Some(tls), ServedTargets::Everything) => Box::pin(serve_tls(core, tls, socket, context)).await,
         (Some(tls), ServedTargets::StatusOnly) => {
-            drop(timeout(STATUS_LIMIT, Box::pin(serve_tls(core, tls, socket, context))).await)
+            drop(timeout(STATUS_LIMIT, Box::pin(serve_tls(core, tls, socket, context))).await);
         }
     }
 }

@@ -101,7 +101,7 @@ const CHECKS: [&str; 12] = [
 ];
 
 /// The step at which a job is.
-pub(super) fn step<'a>(t: Locale, step: &'a str) -> &'a str {
+pub(super) fn step(t: Locale, step: &str) -> &str {
     match step {
         "records" => t.say("fact.records"),
         "archive" => t.say("step.archive"),
