@@ -21,8 +21,8 @@ const FIELDS = {
   // They name rows whose names are hostile.
   references: list(`
     AdminKey.member ChannelProxy.channel ChannelRemoval.channels ChannelTest.account ChannelTest.model ChannelTest.upstream_model Channels.channels
-    Channel.add_to_groups Channel.remove_from_groups EndedCooling.account Group.channels GroupOffer.channels GroupOffer.models Invite.groups Job.group Job.key Job.member Job.model Job.name
-    Job.models Job.overwrite Key.groups Key.member Member.default_group Member.groups PlaygroundKey.group Posting.member
+    Channel.add_to_groups Channel.remove_from_groups EndedCooling.account Group.channels GroupOffer.channels GroupOffer.models Invite.groups
+    Job.group Job.key Job.member Job.model Job.name Job.models Job.overwrite Key.groups Key.member Member.default_group Member.groups PlaygroundKey.group Posting.member
     PriceImport.apply PriceImport.models PriceImport.overwrite PriceSimulation.group PriceSimulation.key PriceSimulation.model`),
   // Their form is checked: addresses, files, words, names of parameters, codes.
   formats: list(`
