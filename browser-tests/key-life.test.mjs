@@ -1,4 +1,5 @@
-// The life of a key: made with limits, used, changed, replaced, switched off and on, and revoked. Requests show what each step does.
+// The life of a key: made with limits, used, changed, replaced, switched off and on, and revoked; by mouse, and by keyboard alone. Requests
+// show what each step does.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, screenshot } from "./browser.mjs";
@@ -84,5 +85,60 @@ test("a key is made, used, replaced, switched off and on, and revoked", async ()
     await page.locator("tbody td", { hasText: "life" }).first().getByText("owner").waitFor();
     await checkPage(page, faults, "log of a revoked key");
     await screenshot(page, "key-life-log.light");
+  });
+});
+
+// Presses Tab until the element has the focus.
+async function tabTo(page, element) {
+  await element.waitFor();
+  for (let presses = 0; presses < 150; presses += 1) {
+    if (await element.evaluate((node) => node === document.activeElement)) return;
+    await page.keyboard.press("Tab");
+  }
+  assert.fail(`the keyboard does not reach ${element}`);
+}
+
+test("a key is made, replaced and revoked by keyboard alone", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+    const press = async (element) => {
+      await tabTo(page, element);
+      await page.keyboard.press("Enter");
+    };
+    const open = async () => {
+      await page.waitForLoadState();
+      await page.keyboard.press("g");
+      await page.keyboard.press("k");
+      await page.waitForURL(/\/keys$/);
+      await press(page.getByRole("link", { name: "by-keyboard", exact: true }));
+    };
+    const made = async () => {
+      await page.getByText("The key is ready").waitFor();
+      return page.locator("code.input").first().textContent();
+    };
+    await page.goto(`${gateway.base}/keys`);
+    await press(page.getByRole("link", { name: "New key" }).first());
+    await page.locator("#name:focus").waitFor();
+    await page.keyboard.type("by-keyboard");
+    await page.keyboard.press("Enter");
+    const first = await made();
+    assert.equal((await send(first)).status, 200);
+
+    await open();
+    const overlap = page.locator("#overlap_s");
+    await tabTo(page, overlap);
+    await page.keyboard.press("Home");
+    for (let options = 0; options < 10 && await overlap.inputValue() !== "0"; options += 1) await page.keyboard.press("ArrowDown");
+    await press(page.getByRole("button", { name: "Replace the key" }));
+    const second = await made();
+    assert.equal((await send(first)).status, 401);
+    assert.equal((await send(second)).status, 200);
+
+    await open();
+    await press(page.locator("summary", { hasText: "Revoke" }));
+    await tabTo(page, page.locator("#typed_name"));
+    await page.keyboard.type("by-keyboard");
+    await page.keyboard.press("Enter");
+    await page.getByText("The key is revoked.").waitFor();
+    assert.equal((await send(second)).status, 401);
   });
 });
