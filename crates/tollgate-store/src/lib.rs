@@ -181,6 +181,9 @@ pub trait KeyStore: Send + Sync + fmt::Debug {
     async fn list(&self) -> Result<Vec<Key>, StoreError>;
 }
 
+/// [`UsageStore::batch_size`] of stores that take one writer at a time, which waits no longer than half a second then.
+pub const BATCH_SIZE: usize = 16_384;
+
 /// Stores usage records, each exactly once. No method has a default body, so that a store that wraps another one cannot forget to
 /// delegate.
 #[async_trait]
@@ -188,6 +191,10 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// Appends records with their attempts, roll-ups, ledger entries and balances in one transaction. Skips records whose id is
     /// stored already. Returns the number of new records.
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError>;
+
+    /// The most records that [`Self::append`] should get at once. The more there are, the more of them share a row of sums, and the
+    /// longer other writers wait for the transaction.
+    fn batch_size(&self) -> usize;
 
     /// Creates the partitions of the coming days on databases that partition the usage log, for records that are kept for `keep_days`
     /// (0: for ever). Call now and then. Returns the number of new partitions.
@@ -235,6 +242,10 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// The last requests of these keys, ordered by their ids, without keys that have no record. Takes one look-up for each key, so
     /// pass the keys of one page.
     async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError>;
+
+    /// The times of the last requests of these keys, to the millisecond, in any order, without keys that have no record. Reads an index
+    /// and no records, so that it may get all keys.
+    async fn last_requests(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError>;
 
     /// The times of the last requests of these members, to the millisecond, ordered by their ids, without members that have no record.
     /// Takes one look-up for each key that a member used on the last day with requests.

@@ -23,9 +23,9 @@ use tokio::sync::{Mutex, watch};
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, MemberId, RequestId, Revision, Timestamp, UsageRecord};
 
 use crate::{
-    Actor, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
-    Grouping, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition, OfferChange, Page,
-    PriceChange, RandomSource, RowKind, StoreError, Summary, UsageFilter, UsageStore,
+    Actor, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, BATCH_SIZE, BookedRecords, CatalogRows, CatalogStore, Change,
+    ChangedRow, Grouping, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition,
+    OfferChange, Page, PriceChange, RandomSource, RowKind, StoreError, Summary, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
     catalog_rows::PRICE_LIMITED,
@@ -205,6 +205,10 @@ impl UsageStore for MemoryStore {
         Ok(new.len() as u64)
     }
 
+    fn batch_size(&self) -> usize {
+        BATCH_SIZE
+    }
+
     async fn create_partitions(&self, _now: Timestamp, _keep_days: u64) -> Result<u64, StoreError> {
         Ok(0)
     }
@@ -269,6 +273,10 @@ impl UsageStore for MemoryStore {
         let mut used = self.usage.lock().await.last_use();
         used.retain(|key, _| keys.contains(key));
         Ok(used.into_iter().collect())
+    }
+
+    async fn last_requests(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
+        Ok(self.last_use(keys).await?.into_iter().map(|(key, last)| (key, last.at)).collect())
     }
 
     async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {

@@ -34,8 +34,6 @@ use tollgate_store::{Store, StoreError, UsageFilter, WorkControl};
 
 use data::{BEGIN, DAY, DAYS, KEYS, MODELS, Shape, at, record, service_record};
 
-/// Records per transaction, unless said otherwise: as in the usage writer.
-const BATCH: u64 = 16_384;
 const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--rows] [--tags] [--batch RECORDS] [--service] [--brief]";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,12 +49,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => MODELS,
     };
     let batch = match arguments.iter().position(|argument| argument == "--batch") {
-        Some(at) => arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse()?,
-        None => BATCH,
+        Some(at) => Some(arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse::<u64>()?),
+        None => None,
     };
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
         let end = Timestamp(BEGIN + DAYS * DAY);
         let (store, count) = tollgate_bench::open_database(USAGE, arguments.into_iter(), end).await?;
+        // As the usage writer does, unless said otherwise.
+        let batch = batch.unwrap_or(u64::try_from(store.usage.batch_size())?);
         if service {
             fill(&store, count, batch, service_record).await?;
             store.close().await;

@@ -2,7 +2,7 @@
 //! buffer: records that did not fit the queue are read back from it alongside new ones. Records that the database rejects
 //! permanently are quarantined in the journal, so that other records do not wait for them.
 //!
-//! Bounds: 16,384 records in the queue and in a batch. A record waits for its batch at most 200 ms, and at most a second while records
+//! Bounds: 16,384 records in the queue, and as many in a batch as the database should get at once; after a failure it gets fewer. A record waits for its batch at most 200 ms, and at most a second while records
 //! keep arriving. Retries after 0.25 s doubling to 10 s. Account health is saved at most once a second.
 
 mod batch;
@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_core::UsageRecord;
-use tollgate_store::{HealthStore, Journal, StoreError, UnbookedRecords, UsageStore};
+use tollgate_store::{BATCH_SIZE, HealthStore, Journal, StoreError, UnbookedRecords, UsageStore};
 
 use batch::Batch;
 use bisect::bisect;
@@ -38,9 +38,6 @@ use crate::{
     },
 };
 
-/// Maximum records per transaction. The more there are, the more of them share a row of sums: PostgreSQL takes half as long for a
-/// record in a batch of 16,384 as in one of 4,096.
-const BATCH_SIZE: usize = 16_384;
 /// Longest wait of a record for its batch. The writer sleeps on the timer and not on the queue, so that only the first
 /// record of a batch has to wake it.
 const BATCH_INTERVAL: Duration = Duration::from_millis(200);
@@ -50,6 +47,9 @@ const BUSY_BATCH_INTERVAL: Duration = Duration::from_secs(1);
 const BUSY_BATCH: usize = 32;
 /// A batch of this size is written at once: more records would gain little, and the queue needs space for those that arrive meanwhile.
 const LARGE_BATCH: usize = QUEUE_CAPACITY / 4;
+/// A database that did not accept a batch gets half as many records next time, but not fewer than this. So a slow one, which does not
+/// book a large batch before the time for it is over, books a small one.
+const MIN_AT_ONCE: usize = 1_024;
 /// Time until the journal is read again after a part of it could not be read.
 const REREAD_AFTER: Duration = Duration::from_mins(1);
 /// Maximum records quarantined because the database rejects them. If it rejects more, the fault is the database's.
@@ -76,6 +76,8 @@ pub struct UsageWriter {
     batch_due: Option<Instant>,
     /// Longest wait for the next batch.
     batch_interval: Duration,
+    /// The most records that the database gets at once.
+    at_once: usize,
     usage: Arc<dyn UsageStore>,
     health_store: Arc<dyn HealthStore>,
     journal: Arc<Journal>,
@@ -102,6 +104,7 @@ impl UsageWriter {
             reread_at: None,
             batch_due: None,
             batch_interval: BATCH_INTERVAL,
+            at_once: usize::MAX,
             usage,
             health_store,
             journal,
@@ -216,10 +219,12 @@ impl UsageWriter {
     /// Fills the batch without waiting. While records are read back from the journal, they get half of each batch, so that
     /// neither the backlog nor new records starve.
     fn fill(&mut self, batch: &mut Batch) {
+        let size = self.usage.batch_size();
+        batch.set_size(size);
         if !batch.has_backlog() && batch.remaining() > 0 && self.spilled.swap(false, Ordering::AcqRel) {
             self.reread(batch);
         }
-        let share = if batch.has_backlog() { BATCH_SIZE / 2 } else { 0 };
+        let share = if batch.has_backlog() { size / 2 } else { 0 };
         self.fill_from_queue(batch, share);
         if batch.take_backlog() > 0 {
             self.reread_at = Some(self.now() + REREAD_AFTER);
@@ -262,27 +267,33 @@ impl UsageWriter {
     }
 
     /// Writes a batch to the database; `false` when some records could not be written. Those stay in the batch.
-    async fn book(&self, batch: &mut Batch) -> bool {
-        if batch.is_empty() {
-            return true;
+    async fn book(&mut self, batch: &mut Batch) -> bool {
+        let mut is_booked = true;
+        while is_booked && !batch.is_empty() {
+            self.booking.set(Some(self.now()));
+            is_booked = self.append(batch).await;
+            self.booking.set(None);
         }
-        self.booking.set(Some(self.now()));
-        let is_booked = self.append(batch).await;
-        self.booking.set(None);
         is_booked
     }
 
-    async fn append(&self, batch: &mut Batch) -> bool {
-        match self.usage.append(batch.records()).await {
+    /// Writes the first records of a batch, which is not empty.
+    async fn append(&mut self, batch: &mut Batch) -> bool {
+        let count = batch.records().len().min(self.at_once);
+        match self.usage.append(&batch.records()[..count]).await {
             Ok(_new) => {
-                self.booked(batch.records());
-                batch.clear();
+                self.booked(&batch.records()[..count]);
+                batch.remove_first(count);
+                self.at_once = self.at_once.saturating_mul(2);
                 true
             }
             Err(fault) if fault.is_invalid_data() && self.journal.quarantined() < MAX_QUARANTINED => {
                 self.book_bisected(batch).await
             }
-            Err(fault) => self.not_booked(batch, &fault),
+            Err(fault) => {
+                self.at_once = (count / 2).max(MIN_AT_ONCE);
+                self.not_booked(batch, &fault)
+            }
         }
     }
 

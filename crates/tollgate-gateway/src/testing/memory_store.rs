@@ -11,8 +11,8 @@ use std::{
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Key, KeyId, MemberId, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
-    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse, KeyUseFilter, LastUse,
-    LogPosition, Page, StoreError, Summary, UsageFilter, UsageStore,
+    AttemptFilter, AttemptsBy, AttemptsRow, BATCH_SIZE, BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse,
+    KeyUseFilter, LastUse, LogPosition, Page, StoreError, Summary, UsageFilter, UsageStore,
 };
 
 /// The in-memory store.
@@ -28,6 +28,8 @@ pub(crate) struct MemoryStore {
     appends: AtomicUsize,
     /// Duration of an append in milliseconds.
     append_ms: AtomicUsize,
+    /// Larger batches fail as if the database did not answer in time.
+    max_batch: AtomicUsize,
 }
 
 impl MemoryStore {
@@ -42,6 +44,7 @@ impl MemoryStore {
             rejected: Mutex::default(),
             appends: AtomicUsize::new(0),
             append_ms: AtomicUsize::new(0),
+            max_batch: AtomicUsize::new(usize::MAX),
         })
     }
 
@@ -58,6 +61,11 @@ impl MemoryStore {
     /// Sets the duration of each append.
     pub(crate) fn set_append_ms(&self, ms: usize) {
         self.append_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// Makes `append` fail for more records than this.
+    pub(crate) fn set_max_batch(&self, max_batch: usize) {
+        self.max_batch.store(max_batch, Ordering::SeqCst);
     }
 
     /// Makes `append` reject these records.
@@ -115,6 +123,9 @@ impl UsageStore for MemoryStore {
             tokio::time::sleep(std::time::Duration::from_millis(append_ms as u64)).await;
         }
         self.check_reachable()?;
+        if records.len() > self.max_batch.load(Ordering::SeqCst) {
+            return Err(StoreError::Unreachable { database: "memory".to_owned(), detail: "it did not answer in time".to_owned() });
+        }
         let rejected = self.rejected.lock().unwrap();
         if records.iter().any(|record| rejected.contains(&record.id)) {
             return Err(StoreError::InvalidData { detail: "no such number".to_owned() });
@@ -125,6 +136,10 @@ impl UsageStore for MemoryStore {
         let count = new.len() as u64;
         stored.extend(new);
         Ok(count)
+    }
+
+    fn batch_size(&self) -> usize {
+        BATCH_SIZE
     }
 
     async fn create_partitions(&self, _now: Timestamp, _keep_days: u64) -> Result<u64, StoreError> {
@@ -177,6 +192,10 @@ impl UsageStore for MemoryStore {
     }
 
     async fn last_use(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn last_requests(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
         Ok(Vec::new())
     }
 

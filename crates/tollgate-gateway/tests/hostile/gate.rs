@@ -35,8 +35,8 @@ use tollgate_gateway::{
     },
 };
 use tollgate_store::{
-    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash, KeyHasher,
-    KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition, Page, StoreError, Summary, UsageFilter, UsageStore,
+    AttemptFilter, AttemptsBy, AttemptsRow, BATCH_SIZE, BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash,
+    KeyHasher, KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition, Page, StoreError, Summary, UsageFilter, UsageStore,
 };
 
 use crate::corpus::Names;
@@ -76,6 +76,10 @@ impl KeyStore for Memory {
 impl UsageStore for Memory {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
         Ok(records.len() as u64)
+    }
+
+    fn batch_size(&self) -> usize {
+        BATCH_SIZE
     }
 
     async fn create_partitions(&self, _now: Timestamp, _keep_days: u64) -> Result<u64, StoreError> {
@@ -127,6 +131,10 @@ impl UsageStore for Memory {
     }
 
     async fn last_use(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn last_requests(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
         Ok(Vec::new())
     }
 

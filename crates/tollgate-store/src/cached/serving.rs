@@ -13,13 +13,14 @@ use tollgate_core::{
 
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
-    Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
-    CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, DatabaseSize, ExportFailure, ExportStore, ExportedDay, GroupUsers,
-    Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter,
-    LastTest, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, NodeRun, ObjectScope,
-    OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
-    RecordedTransition, RowFilter, RowKind, RowName, Spending, SpendingChanges, SquareStore, StoreError, StoredContents, StoredRow,
-    Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
+    Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, BATCH_SIZE, Balance,
+    BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, DatabaseSize, ExportFailure, ExportStore,
+    ExportedDay, GroupUsers, Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore,
+    KeyUse, KeyUseFilter, LastTest, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition,
+    NodeRun, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter,
+    PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName, Spending, SpendingChanges, SquareStore, StoreError,
+    StoredContents, StoredRow, Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl,
+    assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -156,6 +157,10 @@ impl UsageStore for CachedStore {
         self.within(BATCH_TIMEOUT, self.sql()?.append(records)).await
     }
 
+    fn batch_size(&self) -> usize {
+        self.sql().map_or(BATCH_SIZE, |sql| sql.batch_size())
+    }
+
     async fn create_partitions(&self, now: Timestamp, keep_days: u64) -> Result<u64, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.create_partitions(now, keep_days)).await
     }
@@ -207,6 +212,10 @@ impl UsageStore for CachedStore {
 
     async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.last_use(keys)).await
+    }
+
+    async fn last_requests(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.last_requests(keys)).await
     }
 
     async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {

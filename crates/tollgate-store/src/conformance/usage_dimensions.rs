@@ -426,6 +426,11 @@ pub(super) async fn key_usage_matches_the_records(store: &Store) {
     let one = key_number(2);
     assert_eq!(store.usage.last_use(vec![one]).await.unwrap(), [(one, last[&one].clone())]);
     assert_eq!(store.usage.last_use(Vec::new()).await.unwrap(), []);
+    let times = |last: Vec<(KeyId, Timestamp)>| last.into_iter().collect::<BTreeMap<_, _>>();
+    let expected: BTreeMap<KeyId, Timestamp> = last.iter().map(|(key, last)| (*key, last.at)).collect();
+    assert_eq!(times(store.usage.last_requests(all.clone()).await.unwrap()), expected);
+    assert_eq!(store.usage.last_requests(vec![one]).await.unwrap(), [(one, last[&one].at)]);
+    assert_eq!(store.usage.last_requests(Vec::new()).await.unwrap(), []);
 
     let mut of_members: BTreeMap<MemberId, Timestamp> = BTreeMap::new();
     for record in &records {

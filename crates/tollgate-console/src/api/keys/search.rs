@@ -90,9 +90,9 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
         month = Some(used);
     }
     if sort == "last_used" {
-        let last = key_use::last_used(context, keys.iter().filter_map(Found::id).collect()).await?;
+        let last = key_use::last_requests(context, keys.iter().filter_map(Found::id).collect()).await?;
         for key in &mut keys {
-            key.last_used = key.id().and_then(|id| last.get(&id)).map(|last| last.at);
+            key.last_used = key.id().and_then(|id| last.get(&id)).copied();
         }
     }
     order(&mut keys, sort);

@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 
 use tollgate_core::{RequestId, UsageRecord};
-use tollgate_store::{Journal, UnbookedRecords};
+use tollgate_store::{BATCH_SIZE, Journal, UnbookedRecords};
 
-use super::BATCH_SIZE;
 use crate::state::usage_recorder::QueuedRecord;
 
 /// A batch, and the backlog it is filled from.
 #[derive(Debug)]
 pub(super) struct Batch {
     records: Vec<UsageRecord>,
+    /// The most records that the database should get at once.
+    size: usize,
     not_in_journal: HashSet<RequestId>,
     /// Records being read back from the journal.
     backlog: Option<UnbookedRecords>,
@@ -26,6 +27,7 @@ impl Batch {
     pub(super) fn after(recovered: UnbookedRecords) -> Self {
         Self {
             records: Vec::new(),
+            size: 0,
             not_in_journal: HashSet::new(),
             backlog: Some(recovered),
             present: Some(HashSet::new()),
@@ -41,8 +43,13 @@ impl Batch {
         self.records.is_empty()
     }
 
+    pub(super) const fn set_size(&mut self, size: usize) {
+        self.size = size;
+    }
+
+    /// Space for further records.
     pub(super) fn remaining(&self) -> usize {
-        BATCH_SIZE.saturating_sub(self.records.len())
+        self.size.saturating_sub(self.records.len())
     }
 
     pub(super) const fn has_backlog(&self) -> bool {
@@ -98,8 +105,16 @@ impl Batch {
         unread
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Removes the first records, which are written.
+    pub(super) fn remove_first(&mut self, count: usize) {
+        if count < self.records.len() {
+            let left: Vec<RequestId> = self.records[count..].iter().map(|record| record.id).collect();
+            self.keep(&left);
+            return;
+        }
         self.records.clear();
+        // A large batch follows an outage or a time of more requests than the database can book, and is rare.
+        self.records.shrink_to(BATCH_SIZE);
         self.not_in_journal.clear();
         match &mut self.present {
             Some(present) if !self.duplicates_end => present.clear(),

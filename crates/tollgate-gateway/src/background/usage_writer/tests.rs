@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 use tollgate_core::{AccountId, AttemptStart, Catalog, CoolingRules, Observation, RequestId, Timestamp};
-use tollgate_store::{JournalOptions, JournalWriter};
+use tollgate_store::{BATCH_SIZE, JournalOptions, JournalWriter};
 
 use super::*;
 use crate::{
@@ -143,6 +143,27 @@ async fn outage_delays_records_without_loss_or_duplicates() {
     sleep(Duration::from_secs(15)).await;
     assert_eq!(rig.store.ids(), ids);
     assert_eq!(rig.journal.unbooked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_database_gets_smaller_batches_until_it_books_them() {
+    let mut rig = Rig::new();
+    rig.store.set_max_batch(3_000);
+    let ids: Vec<_> = (0..9_000).map(|_| rig.end()).collect();
+    let _running = rig.start();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!((rig.store.ids(), rig.journal.unbooked()), (ids, 0));
+    // 9,000 and 4,500 fail, 2,250 are booked; 4,500 fail again, and so on.
+    assert!(rig.store.appends() < 12, "{} appends", rig.store.appends());
+
+    rig.store.set_max_batch(usize::MAX);
+    let before = rig.store.appends();
+    rig.end_many(9_000);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(rig.journal.unbooked(), 0);
+    rig.end_many(9_000);
+    sleep(Duration::from_secs(5)).await;
+    assert!(rig.store.appends() - before <= 5, "batches have become larger again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,15 @@ impl FromCells for LastRow {
     }
 }
 
+/// The last request of a key under one of its names.
+struct KeyRequest(i64, RequestId);
+
+impl FromCells for KeyRequest {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        Ok(Self(cells.number()?, cells.request()?))
+    }
+}
+
 /// A member, and the last request of one of its keys.
 struct MemberRequest(MemberId, RequestId);
 
@@ -133,13 +142,7 @@ impl SqlStore {
     /// One look-up of the newest request for each name that a key has had.
     pub(in crate::sql) async fn last_use_of_keys(&self, keys: &[KeyId]) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
         let known = self.numbers_of_keys(Some(keys)).await?;
-        let newest = match self.dialect {
-            Dialect::Sqlite => newest_request(self.dialect, "names.ref", ""),
-            Dialect::Postgres => {
-                let day = "CROSS JOIN LATERAL (SELECT MAX(minute) AS minute FROM key_days WHERE key = names.ref) AS day";
-                format!("{day} {}", newest_request(self.dialect, "names.ref", "day.minute"))
-            }
-        };
+        let newest = newest_of_names(self.dialect, NewestColumns::IdAndAddress);
         let sql = format!("SELECT names.ref, last.id, last.address FROM names {newest} WHERE names.ref");
         let numbers = LookUp::Numbers(known.keys().copied().collect());
         let rows: Vec<LastRow> = self.usage_reader.rows_with(SUMMARY, sql, numbers).await?;
@@ -153,6 +156,21 @@ impl SqlStore {
         Ok(last.into_iter().collect())
     }
 
+    pub(in crate::sql) async fn last_requests_of_keys(&self, keys: &[KeyId]) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
+        let known = self.numbers_of_keys(Some(keys)).await?;
+        let newest = newest_of_names(self.dialect, NewestColumns::Id);
+        let sql = format!("SELECT names.ref, last.id FROM names {newest} WHERE names.ref");
+        let numbers = LookUp::Numbers(known.keys().copied().collect());
+        let rows: Vec<KeyRequest> = self.usage_reader.rows_with(SUMMARY, sql, numbers).await?;
+        let mut last: HashMap<KeyId, Timestamp, IdHash> = HashMap::default();
+        for KeyRequest(number, request) in rows {
+            let Some(key) = known.get(&number) else { continue };
+            let at = last.entry(*key).or_insert_with(|| request.time());
+            *at = request.time().max(*at);
+        }
+        Ok(last.into_iter().collect())
+    }
+
     /// The sums by day show which keys a member used on the last day with requests; the last request of one of them is the member's.
     pub(in crate::sql) async fn last_requests_of_members(
         &self,
@@ -162,7 +180,7 @@ impl SqlStore {
             "SELECT names.id, last.id FROM names \
              JOIN key_days day ON day.member = names.ref AND day.minute = (SELECT MAX(minute) FROM key_days WHERE member = names.ref) \
              {} WHERE names.kind = {} AND names.id",
-            newest_request(self.dialect, "day.key", "day.minute"),
+            newest_request(self.dialect, NewestColumns::Id, "day.key", "day.minute"),
             NameKind::Member.code()
         );
         let ids = LookUp::Texts(members.iter().map(MemberId::to_string).collect());
@@ -233,20 +251,46 @@ impl<'a> SummaryQuery<'a> {
     }
 }
 
+/// Columns of the newest request of a key. The index by key has the id alone, so that no record is read for it.
+#[derive(Clone, Copy)]
+enum NewestColumns {
+    Id,
+    IdAndAddress,
+}
+
+/// Joins the newest request of each of the `names` as `last`.
+fn newest_of_names(dialect: Dialect, columns: NewestColumns) -> String {
+    match dialect {
+        Dialect::Sqlite => newest_request(dialect, columns, "names.ref", ""),
+        Dialect::Postgres => {
+            let day = "CROSS JOIN LATERAL (SELECT MAX(minute) AS minute FROM key_days WHERE key = names.ref) AS day";
+            format!("{day} {}", newest_request(dialect, columns, "names.ref", "day.minute"))
+        }
+    }
+}
+
 /// Joins the newest request of a key as `last`. `key` is the expression of the key's number, `minute` that of the first minute of the last
 /// day on which it had requests. PostgreSQL looks only at the records of that day, because it has an index by key for each day and would
 /// search all of them.
-fn newest_request(dialect: Dialect, key: &str, minute: &str) -> String {
+fn newest_request(dialect: Dialect, columns: NewestColumns, key: &str, minute: &str) -> String {
     match dialect {
         Dialect::Sqlite => {
-            format!("JOIN usage last ON last.id = (SELECT id FROM usage WHERE key = {key} ORDER BY id DESC LIMIT 1)")
+            let table = match columns {
+                NewestColumns::Id => format!("last INDEXED BY usage_key ON last.key = {key} AND"),
+                NewestColumns::IdAndAddress => "last ON".to_owned(),
+            };
+            format!("JOIN usage {table} last.id = (SELECT id FROM usage WHERE key = {key} ORDER BY id DESC LIMIT 1)")
         }
         Dialect::Postgres => {
+            let columns = match columns {
+                NewestColumns::Id => "id",
+                NewestColumns::IdAndAddress => "id, address",
+            };
             // The first id of a minute: the milliseconds since 1970 in 48 bits.
             let first_id = |minute: &str| format!("DECODE(LPAD(TO_HEX(CAST({minute} AS BIGINT) * 60000), 12, '0'), 'hex')");
             let (from, to) = (first_id(minute), first_id(&format!("{minute} + {}", DAY / MINUTE)));
             format!(
-                "CROSS JOIN LATERAL (SELECT id, address FROM usage WHERE key = {key} AND id >= {from} AND id < {to} \
+                "CROSS JOIN LATERAL (SELECT {columns} FROM usage WHERE key = {key} AND id >= {from} AND id < {to} \
                  ORDER BY id DESC LIMIT 1) AS last"
             )
         }

@@ -29,6 +29,8 @@ pub(crate) fn code(secret: &str, later: i64) -> String {
 pub(crate) struct Enabled {
     pub(super) browser: Browser,
     pub(crate) secret: String,
+    /// The code that confirmed the secret: no other use of it is accepted.
+    confirmed_by: String,
     pub(super) recovery: Vec<String>,
 }
 
@@ -41,11 +43,12 @@ pub(crate) fn enable(admin: &Admin, browser: &Browser) -> Enabled {
     assert_eq!(refusal(&wrong), refused(400, "invalid_value", "code"));
     let wrong = browser.send(admin, "POST", "/admin/v1/totp/enable", Some(&body(&code(&secret, 0), "not my password")));
     assert_eq!(refusal(&wrong), refused(400, "invalid_value", "password"));
-    let answer = browser.send(admin, "POST", "/admin/v1/totp/enable", Some(&body(&code(&secret, 0), PASSWORD)));
+    let confirmed_by = code(&secret, 0);
+    let answer = browser.send(admin, "POST", "/admin/v1/totp/enable", Some(&body(&confirmed_by, PASSWORD)));
     let body = ok(&answer);
     let recovery = body["recovery_codes"].as_array().unwrap().iter().map(|code| code.as_str().unwrap().to_owned()).collect();
     let csrf_token = body["session"]["csrf_token"].as_str().unwrap().to_owned();
-    Enabled { browser: Browser { cookie: super::cookie(&answer), csrf_token }, secret, recovery }
+    Enabled { browser: Browser { cookie: super::cookie(&answer), csrf_token }, secret, confirmed_by, recovery }
 }
 
 fn challenge(admin: &Admin) -> Value {
@@ -65,11 +68,10 @@ fn code_is_required_after_the_password_and_valid_once() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let (before, other) = (sign_in(&admin, "ann"), sign_in(&admin, "ann"));
-    let Enabled { browser, secret, .. } = enable(&admin, &before);
+    let Enabled { browser, secret, confirmed_by, .. } = enable(&admin, &before);
     assert!(browser.is_in(&admin) && !before.is_in(&admin) && !other.is_in(&admin), "a new token, and the others ended");
     assert_eq!(browser.get(&admin, "/admin/v1/totp")["enabled"], true);
-    let first = code(&secret, 0);
-    let used = complete(&admin, &json!({"challenge": challenge(&admin), "code": first}));
+    let used = complete(&admin, &json!({"challenge": challenge(&admin), "code": confirmed_by}));
     assert_eq!(refusal(&used), refused_whole(401, "wrong_code"), "it confirmed the secret already");
     // The code of the next step is accepted already.
     let next = code(&secret, 1);
