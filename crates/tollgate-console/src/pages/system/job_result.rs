@@ -3,7 +3,10 @@
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::job_text::{self, Said};
+use super::{
+    fault_text,
+    job_text::{self, Said},
+};
 use crate::pages::{
     format,
     locale::Locale,
@@ -283,7 +286,8 @@ impl JobResult {
         };
         self.checks.push((mark, Vec::new()));
         self.lines = list(verified, "differences").map(|it| job_text::difference(t, it)).collect();
-        self.lines.extend(list(verified, "journal_faults").filter_map(Value::as_str).map(Said::english));
+        self.lines
+            .extend(list(verified, "journal_faults").filter_map(Value::as_str).map(|fault| fault_text::journal_fault(t, fault)));
     }
 
     /// The days of an export.

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 use tollgate_core::{NanoUsd, Timestamp};
 
+use super::fault_text;
 use crate::{
     pages::{
         format,
@@ -37,9 +38,24 @@ impl Said {
 }
 
 /// The same sentence with the same values; `None` if it is none of these.
-fn translated(t: Locale, text: &str, sentences: impl Fn(Locale) -> Vec<&'static str>) -> Option<String> {
+pub(super) fn translated(t: Locale, text: &str, sentences: impl Fn(Locale) -> Vec<&'static str>) -> Option<String> {
+    translated_with(t, text, sentences, |_, _| None)
+}
+
+/// The same. `say_value` says a value in the reader's language by its name; one that has no other text stays as it is.
+pub(super) fn translated_with(
+    t: Locale,
+    text: &str,
+    sentences: impl Fn(Locale) -> Vec<&'static str>,
+    say_value: impl Fn(&str, &str) -> Option<String>,
+) -> Option<String> {
     let english = sentences(Locale { language: Language::En, ..t });
-    english.into_iter().zip(sentences(t)).find_map(|(known, wanted)| Some(fill(wanted, &captured(known, text)?)))
+    let (values, wanted) =
+        english.into_iter().zip(sentences(t)).find_map(|(known, wanted)| Some((captured(known, text)?, wanted)))?;
+    let said = |(name, value): (&'static str, &str)| (name, say_value(name, value).unwrap_or_else(|| value.to_owned()));
+    let values: Vec<(&str, String)> = values.into_iter().map(said).collect();
+    let values: Vec<(&str, &str)> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    Some(fill(wanted, &values))
 }
 
 /// The values at the places of `{name}` in a sentence; `None` if the text is another one.
@@ -129,7 +145,11 @@ pub(super) fn finding(t: Locale, what: &str, text: &str) -> Vec<Said> {
     if let Some((first, rest)) = text.split_once("; ")
         && let Some(first) = translated(t, first, sentences)
     {
-        return vec![Said::new(first), Said::of(t, rest, sentences)];
+        let rest = if what == "channels" { fault_text::catalog_warnings(t, rest) } else { vec![Said::of(t, rest, sentences)] };
+        return std::iter::once(Said::new(first)).chain(rest).collect();
+    }
+    if what == "journal" {
+        return vec![fault_text::journal_fault(t, text)];
     }
     // The path of the folder.
     if what == "data folder" { vec![Said::new(text)] } else { vec![Said::english(text)] }
@@ -258,7 +278,14 @@ mod tests {
         let backups = zh("backups", "/b takes backups, 3 GiB free; the newest scheduled backup is of 2026-11-30T00:00:00Z");
         assert!(backups.len() == 2 && backups.iter().all(|(_, is_english)| !is_english), "{backups:?}");
         let channels = zh("channels", "2 of 3 channels are on; channel a has no account; b too");
-        assert_eq!(channels[1], ("channel a has no account; b too".to_owned(), true), "warnings stay as they are");
+        assert_eq!(channels[1], ("channel a has no account; b too".to_owned(), true), "unknown warnings stay as they are");
+        let warned = zh(
+            "channels",
+            "2 of 3 channels are on; channel 'a' serves no request, because all its accounts are off; switch one on",
+        );
+        assert!(warned.len() == 2 && !warned[1].1 && warned[1].0.contains("“a”"), "{warned:?}");
+        let journal = zh("journal", "a tollgate writes the journal in /data; stop it first");
+        assert!(journal.len() == 1 && !journal[0].1 && journal[0].0.contains("/data"), "{journal:?}");
         assert_eq!(zh("data folder", "/var/lib/tollgate"), [("/var/lib/tollgate".to_owned(), false)]);
         assert_eq!(zh("disk", "something new"), [("something new".to_owned(), true)]);
         assert_eq!(finding(Locale::EN, "redis", "reachable")[0].text, "reachable");
