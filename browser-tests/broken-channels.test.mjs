@@ -21,6 +21,7 @@ const setBaseUrl = async (page) => {
 };
 
 // What is wrong with a channel; what its caller receives, and what the record has: the error, the attempt, and what to do.
+// Words of the gateway itself are in the language of the page, `chinese`.
 const FAULTS = {
   "wrong credential": {
     credential: "status-401-always",
@@ -34,8 +35,8 @@ const FAULTS = {
   },
   "wrong base URL": {
     baseUrl: () => `http://${gateway.provider}/nowhere`,
-    received: { status: 404, says: /no such path/ },
-    record: { error: "E52", attempt: ["404 refused", "no such path"], advice: "Check the channel's base URL" },
+    received: { status: 502, code: "upstream_error", says: /provider failed with status 404/ },
+    record: { error: "E55", attempt: ["404 refused", "Invalid URL"], advice: "Check the channel's base URL" },
     repair: setBaseUrl,
   },
   "unknown model": {
@@ -51,7 +52,8 @@ const FAULTS = {
   "connection refused": {
     baseUrl: () => "http://127.0.0.1:9/v1",
     received: { status: 502, code: "upstream_unreachable", says: /provider could not be reached/ },
-    record: { error: "E50", attempt: ["not sent", "refused"], advice: "Check the base URL and the network" },
+    record: { error: "E50", attempt: ["not sent", "connection refused or unreachable"], advice: "Check the base URL and the network" },
+    chinese: "连接被拒绝或无法到达",
     repair: setBaseUrl,
   },
 };
@@ -78,20 +80,21 @@ async function send(key, model) {
   return { status: answer.status, id: answer.headers.get("x-request-id"), error, said: choices?.[0].message.content };
 }
 
-for (const [fault, { received, record, repair, ...channel }] of Object.entries(FAULTS)) {
+for (const [fault, { received, record, chinese, repair, ...channel }] of Object.entries(FAULTS)) {
   test(`${fault}: a failed request of a caller leads to the channel, whose repair lets the next one pass`, async () => {
-    await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    await asOwner(browser, gateway, VIEWS.light, async (page, faults, context) => {
       const name = fault.replaceAll(" ", "-");
       const model = `${name}-model`;
       const key = await makeChannel(page, name, channel);
       const failed = await until(() => send(key, model), ({ error }) => received.says.test(error?.message ?? ""));
       assert.equal(failed.status, received.status);
-      if (received.code) assert.equal(failed.error.code, received.code);
+      assert.equal(failed.error.code, received.code);
 
       const row = page.locator(`#rows [data-record="${failed.id}"]`);
-      await until(() => page.goto(`${gateway.base}/log?range=15m&outcome=refused`).then(() => row.count()), (count) => count > 0);
+      await until(() => page.goto(`${gateway.base}/log?range=15m&outcome=not_completed`).then(() => row.count()), (count) => count > 0);
       await row.click();
       const drawer = page.locator(`.drawer[data-open="${failed.id}"]`);
+      await page.waitForURL(`**open=${failed.id}**`);
       await drawer.locator("q").filter({ hasText: received.says }).waitFor();
       await drawer.getByText(record.advice).first().waitFor();
       assert.match(await drawer.getByRole("link", { name: "What to do" }).getAttribute("href"), new RegExp(`/docs#${record.error}$`));
@@ -99,6 +102,15 @@ for (const [fault, { received, record, repair, ...channel }] of Object.entries(F
       for (const text of record.attempt) assert.ok(attempt.includes(text), `${text}: ${attempt}`);
       await checkPage(page, faults, `record, ${fault}`);
       await screenshot(page, `broken-${name}.light`);
+
+      if (chinese) {
+        const [log, setLanguage] = [page.url(), (value) => context.addCookies([{ name: "tollgate_language", value, url: gateway.base }])];
+        await setLanguage("zh-CN");
+        await page.goto(`${gateway.base}/log/${failed.id}`);
+        await page.getByText(chinese).first().waitFor();
+        await setLanguage("en");
+        await page.goto(log);
+      }
 
       await drawer.locator(".lanes").getByRole("link", { name, exact: true }).first().click();
       await page.waitForURL(`**/channels/${name}`);

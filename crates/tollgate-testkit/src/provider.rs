@@ -220,7 +220,8 @@ fn models() -> Value {
 fn answer(line: &str, body: &[u8]) -> (ErrorForm, Result<ResponseBody, ProviderError>) {
     let path = line.split(' ').nth(1).unwrap_or_default();
     if path.starts_with("/nowhere/") {
-        return (openai::error, Err(unknown_path(path)));
+        let message = format!("Invalid URL (POST {path})");
+        return (openai::error, Err(ProviderError { status: 404, ..ProviderError::bad(message) }));
     }
     let is_list = line.starts_with("GET ") && path.split('?').next().is_some_and(|path| path.ends_with("/models"));
     match serde_json::from_slice::<Value>(body) {
@@ -235,12 +236,8 @@ fn answer(line: &str, body: &[u8]) -> (ErrorForm, Result<ResponseBody, ProviderE
         Ok(body) if path.contains("/responses") => (openai::error, responses::answer(&body)),
         Ok(body) if path.contains("/messages") => (anthropic::error, anthropic::answer(&body)),
         Ok(body) if path.contains("/models/") => (gemini::error, gemini::answer(path, &body)),
-        Ok(_) => (openai::error, Err(unknown_path(path))),
+        Ok(_) => (openai::error, Err(ProviderError { status: 404, ..ProviderError::bad(format!("no such path {path}")) })),
     }
-}
-
-fn unknown_path(path: &str) -> ProviderError {
-    ProviderError { status: 404, ..ProviderError::bad(format!("no such path {path}")) }
 }
 
 /// The same for an [`Upstream`](crate::Upstream).

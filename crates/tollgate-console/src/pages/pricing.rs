@@ -6,6 +6,7 @@ mod export;
 mod facts;
 mod history;
 pub(super) mod import;
+pub(super) mod import_text;
 mod order;
 mod simulate;
 mod unpriced;

@@ -3,11 +3,11 @@
 
 use tollgate_core::UnlistedAddress;
 
-use super::job_text::{Said, translated, translated_with};
 use crate::pages::{
     failure_text,
     locale::{Language, Locale},
     price_text,
+    sentences::{Said, translated, translated_with},
 };
 
 /// Warnings are separated by semicolons, and most have one themselves: the second part says what to do.

@@ -7,10 +7,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    job_result::JobResult,
-    job_text::{self, Said},
-};
+use super::{job_result::JobResult, job_text};
 use crate::{
     dispatch::ApiCall,
     pages::{
@@ -22,6 +19,7 @@ use crate::{
         operations,
         reply::{PageFailure, PageReply},
         request::{PageRequest, path_of},
+        sentences::Said,
     },
 };
 
