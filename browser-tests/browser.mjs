@@ -37,8 +37,8 @@ async function axeIn(page) {
   const { frameTree } = await client.send("Page.getFrameTree");
   const { executionContextId } = await client.send("Page.createIsolatedWorld", { frameId: frameTree.frame.id });
   await client.send("Runtime.evaluate", { expression: `${axe};0`, contextId: executionContextId });
-  return async (runOnly) => {
-    const run = `axe.run(document, {runOnly: ${JSON.stringify(runOnly)}}).then((result) => result.violations.map((violation) =>
+  return async (runOnly, rules = {}) => {
+    const run = `axe.run(document, ${JSON.stringify({ runOnly, rules })}).then((result) => result.violations.map((violation) =>
       violation.id + ": " + violation.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")))`;
     const { result } = await client.send("Runtime.evaluate", {
       expression: run, contextId: executionContextId, awaitPromise: true, returnByValue: true,
@@ -66,6 +66,13 @@ export async function checkBothThemes(page, faults, name) {
   await page.emulateMedia({ colorScheme: "dark" });
   assert.deepEqual(await run({ type: "rule", values: ["color-contrast"] }), [], `axe on ${name}, dark`);
   await page.emulateMedia({ colorScheme: "light" });
+  await checkLayout(page, faults, name);
+}
+
+// The same without the rule about colours, which takes longest: for another language of a page whose colours are checked.
+export async function checkWithoutColours(page, faults, name) {
+  const run = await axeIn(page);
+  assert.deepEqual(await run(RULES, { "color-contrast": { enabled: false } }), [], `axe on ${name}`);
   await checkLayout(page, faults, name);
 }
 

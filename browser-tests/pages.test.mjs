@@ -1,9 +1,9 @@
-// Every page of the console, by the table of pages: axe in both themes with everything unfolded, without motion for those who want none,
-// and without JavaScript.
+// Every page of the console, by the table of pages: axe in both themes and both languages with everything unfolded, without motion for those
+// who want none, and without JavaScript.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { authenticator } from "./authenticator.mjs";
-import { VIEWS, checkBothThemes, openPage } from "./browser.mjs";
+import { VIEWS, checkBothThemes, checkWithoutColours, openPage } from "./browser.mjs";
 import { addressOf, makeRows, pageRoutes } from "./every-page.mjs";
 import { PASSWORD, asOwner, callApi, signIn } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
@@ -94,6 +94,27 @@ test("every page of members is accessible in both themes with everything unfolde
 test("every page of visitors is accessible in both themes with everything unfolded, and nothing moves", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await checkPages(page, faults, ofVisitors, "a visitor");
+  await context.close();
+});
+
+async function checkInChinese(page, faults, routes, who) {
+  const wrong = [];
+  for (const route of routes) {
+    const name = `${await visit(page, route)} of ${who}, Chinese`;
+    await unfold(page);
+    const language = await page.locator("html").getAttribute("lang");
+    if (language !== "zh-CN") wrong.push(`${name}: its language is ${language}`);
+    await checkWithoutColours(page, faults, name).catch((error) => wrong.push(error.message));
+    faults.length = 0;
+  }
+  assert.deepEqual(wrong, []);
+}
+
+test("every page is accessible and as wide as the window in Chinese", async () => {
+  const options = { ...VIEWS.light, locale: "zh-CN" };
+  await asOwner(browser, gateway, options, (page, faults) => checkInChinese(page, faults, ofMembers, "an admin"));
+  const { context, page, faults } = await openPage(browser, options);
+  await checkInChinese(page, faults, ofVisitors, "a visitor");
   await context.close();
 });
 

@@ -62,6 +62,7 @@ mod register;
 mod reply;
 mod request;
 mod route;
+mod sentences;
 mod serve;
 mod sessions;
 mod set_up;

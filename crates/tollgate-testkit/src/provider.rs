@@ -6,6 +6,7 @@
 //!   answers with all results;
 //! - lines `call: NAME {"a":1}` call these tools with these arguments, and the model answers with their results;
 //! - a text that is among the answers of `--answers` gets its answer, at the pace of a model;
+//! - chat completions with the model `missing-model`, and all paths below `/nowhere/`, are answered with 404;
 //! - a credential that begins with `status-402`, say, is answered with that status;
 //! - a JSON response format gives `{"answer":"…"}`; requested thinking precedes the text.
 //!
@@ -218,6 +219,10 @@ fn models() -> Value {
 /// The result of a request, with the form of errors of its protocol.
 fn answer(line: &str, body: &[u8]) -> (ErrorForm, Result<ResponseBody, ProviderError>) {
     let path = line.split(' ').nth(1).unwrap_or_default();
+    if path.starts_with("/nowhere/") {
+        let message = format!("Invalid URL (POST {path})");
+        return (openai::error, Err(ProviderError { status: 404, ..ProviderError::bad(message) }));
+    }
     let is_list = line.starts_with("GET ") && path.split('?').next().is_some_and(|path| path.ends_with("/models"));
     match serde_json::from_slice::<Value>(body) {
         Err(_) if is_list => (openai::error, Ok(ResponseBody::Json(models()))),

@@ -138,7 +138,7 @@ pub(super) fn say(t: Locale, faults: &[FileError]) -> String {
 }
 
 /// An English sentence in another language; `None` if it is not in the catalogues.
-fn told(t: Locale, text: &str) -> Option<String> {
+pub(super) fn told(t: Locale, text: &str) -> Option<String> {
     let mut both = sentences(Locale { language: Language::En, ..t }).zip(sentences(t));
     let (values, own) = both.find_map(|(english, own)| Some((values(english, text)?, own)))?;
     let values: Vec<(&str, String)> = values

@@ -70,6 +70,8 @@ struct GroupsPage {
     sorts: Vec<(&'static str, &'static str, bool)>,
     rows: Vec<GroupRow>,
     pager: Pager,
+    /// Why the list is not in the order that is asked for.
+    problem: Option<&'static str>,
 }
 
 #[derive(Debug, Template)]
@@ -121,17 +123,17 @@ struct SquarePage {
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, after) = (request.t(), request.query.filled("after"));
-    let order = ListOrder::of(&request, &order::SORTS);
+    let mut order = ListOrder::of(&request, &order::SORTS);
     let sorted = match order.chosen() {
         Some(by) => order::sorted(&request, by).await?,
         None => None,
     };
-    let (found, spent) = if let Some((groups, spent)) = sorted {
-        (page_of(groups, after, PAGE), spent)
+    let (found, spent, problem) = if let Some((groups, spent)) = sorted {
+        (page_of(groups, after, PAGE), spent, None)
     } else {
         let found = order::page(&request, &PAGE.to_string(), after).await?;
         let spent = spent(&request, !found.items.is_empty()).await?;
-        (found, spent)
+        (found, spent, order.give_up().then(|| t.say("groups.too_many_to_sort")))
     };
     let default = default_of_new_members(&request);
     let row = |group: &GroupObject| GroupRow::of(t, group, spent.get(&group.name), group.name == default);
@@ -140,7 +142,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let pager = request.pager("/groups", count, found.next.as_deref());
     let layout = request.layout(t.say("nav.groups")).wide().with(Script::Tables);
     let (csv, sorts) = (request.at("/groups.csv", &Vec::new()), order.choices(&order::labels(t)));
-    PageReply::ok(&GroupsPage { layout, t, csv, order, sorts, rows, pager })
+    PageReply::ok(&GroupsPage { layout, t, csv, order, sorts, rows, pager, problem })
 }
 
 /// The name of the group of keys that new members make: that of members who register if they may, else the one that keys without a

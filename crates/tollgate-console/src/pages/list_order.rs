@@ -38,6 +38,11 @@ impl ListOrder {
         Some(self.chosen).filter(|word| !word.is_empty())
     }
 
+    /// Returns to the order of the admin API, because there are too many rows for the chosen one. Whether it did: an order was chosen.
+    pub(super) fn give_up(&mut self) -> bool {
+        !std::mem::take(&mut self.chosen).is_empty()
+    }
+
     pub(super) fn is(&self, word: &str) -> bool {
         self.chosen == word
     }
@@ -83,6 +88,15 @@ pub(super) fn page_of<T>(rows: Vec<T>, after: Option<&str>, size: usize) -> ApiP
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn order_that_was_given_up_is_not_shown_as_chosen() {
+        let mut order = ListOrder { chosen: "keys", kept: String::new() };
+        assert!(order.give_up() && order.chosen().is_none() && !order.is("keys"));
+        let choices = order.choices(&[("", "Oldest first"), ("keys", "Keys")]);
+        assert_eq!(choices, [("", "Oldest first", true), ("keys", "Keys", false)]);
+        assert!(!order.give_up(), "no other one is chosen");
+    }
 
     #[test]
     fn cursors_of_sorted_rows_are_positions() {

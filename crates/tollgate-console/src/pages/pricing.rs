@@ -6,6 +6,7 @@ mod export;
 mod facts;
 mod history;
 pub(super) mod import;
+pub(super) mod import_text;
 mod order;
 mod simulate;
 mod unpriced;
@@ -125,7 +126,7 @@ fn filter(query: &FormData) -> Vec<(&'static str, &str)> {
 /// A page of the list, and why it is not in the order that is asked for.
 async fn found(
     request: &PageRequest,
-    order: &ListOrder,
+    order: &mut ListOrder,
     now: &str,
 ) -> Result<(ApiPage<PricesObject>, Option<&'static str>), ApiError> {
     let after = request.query.filled("after");
@@ -136,16 +137,16 @@ async fn found(
     if let Some(models) = sorted {
         return Ok((page_of(models, after, PAGE), None));
     }
-    let problem = order.chosen().map(|_| request.t().say("pricing.too_many_to_sort"));
+    let problem = order.give_up().then(|| request.t().say("pricing.too_many_to_sort"));
     Ok((order::page(request, &PAGE.to_string(), after).await?, problem))
 }
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
     let state = query.value("state");
-    let order = ListOrder::of(&request, &order::SORTS);
+    let mut order = ListOrder::of(&request, &order::SORTS);
     let now = crate::time::rfc3339(request.state.gateway.now());
-    let (found, problem) = match found(&request, &order, &now).await {
+    let (found, problem) = match found(&request, &mut order, &now).await {
         Ok(found) => found,
         // A group that is not there any more.
         Err(error) if error.status == http::StatusCode::NOT_FOUND => (ApiPage::empty(), Some(t.say("problem.unknown_group"))),

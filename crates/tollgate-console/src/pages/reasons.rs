@@ -42,6 +42,15 @@ pub(crate) fn name(t: Locale, reason: &str) -> Option<&'static str> {
     })
 }
 
+/// Advice for operators about a request whose last attempt was answered with the status `upstream`.
+pub(super) fn advice_of_request(t: Locale, reason: &str, outcome: &str, upstream: Option<u16>) -> &'static str {
+    match (reason, upstream) {
+        // Providers answer 404 for a model that they do not have, and for a path that follows from a wrong base URL.
+        ("E52" | "E55", Some(404)) => t.say("advice.not_found"),
+        _ => advice(t, reason, outcome),
+    }
+}
+
 /// Advice for operators about an error. It follows from the outcome if the code is unknown.
 pub(crate) fn advice(t: Locale, reason: &str, outcome: &str) -> &'static str {
     match reason {
@@ -84,5 +93,15 @@ mod tests {
         for id in ids {
             assert!(name(Locale::EN, id).is_some(), "{id} has no name");
         }
+    }
+
+    #[test]
+    fn upstream_404_is_a_fault_of_the_channel() {
+        let of = |reason, upstream| advice_of_request(Locale::EN, reason, "refused", upstream);
+        for reason in ["E52", "E55"] {
+            assert_eq!(of(reason, Some(404)), Locale::EN.say("advice.not_found"));
+            assert_eq!(of(reason, Some(400)), advice(Locale::EN, reason, "refused"));
+        }
+        assert_eq!(of("E13", None), Locale::EN.say("advice.model"));
     }
 }

@@ -2,6 +2,7 @@
 
 mod backups;
 mod export;
+mod fault_text;
 mod job;
 mod job_result;
 mod job_text;

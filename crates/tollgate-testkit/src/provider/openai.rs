@@ -19,6 +19,10 @@ pub(crate) fn embed(body: &Value) -> ResponseBody {
 }
 
 pub(crate) fn answer(body: &Value) -> Result<ResponseBody, ProviderError> {
+    if body["model"] == "missing-model" {
+        let message = "The model `missing-model` does not exist or you do not have access to it.".to_owned();
+        return Err(ProviderError { status: 404, message, detail: Some(("model_not_found", "model")) });
+    }
     let input = read(body)?;
     let output = respond(&input)?;
     Ok(if input.stream { ResponseBody::Events(events(&output, body)) } else { ResponseBody::Json(whole(&output)) })

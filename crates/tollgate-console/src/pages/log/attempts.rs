@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::record::{RecordObject, TokenCounts, TraceObject};
 use crate::pages::{
-    channels::explain_detail,
+    channels::{explain_detail, state},
     failure_text, format,
     locale::{Locale, fill},
     mark::Mark,
@@ -19,7 +19,7 @@ pub(super) struct AttemptObject {
     pub(super) upstream_model: String,
     protocol: String,
     at: String,
-    status: Option<u16>,
+    pub(super) status: Option<u16>,
     result: String,
     error: Option<String>,
     tokens: TokenCounts,
@@ -49,6 +49,8 @@ impl AttemptObject {
 pub(super) struct AttemptRow {
     pub(super) number: usize,
     pub(super) channel: String,
+    /// The path of the channel's page.
+    pub(super) channel_path: String,
     pub(super) account: String,
     pub(super) mark: Mark,
     /// The time before it in which no attempt was running: the gateway's own work and waits for capacity.
@@ -112,6 +114,7 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
         AttemptRow {
             number: index + 1,
             channel: attempt.channel.clone(),
+            channel_path: state::path(&attempt.channel),
             account: attempt.account.clone(),
             gap: share(gap).min(begin),
             begin,

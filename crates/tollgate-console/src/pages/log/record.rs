@@ -14,7 +14,7 @@ use crate::pages::{
     locale::Locale,
     mark::Mark,
     money::{self, Amount},
-    price_text, protocols,
+    price_text, protocols, reasons,
 };
 
 /// A record of the admin API. `pricing` is present if a single record was requested.
@@ -171,6 +171,8 @@ pub(super) struct RecordDetail {
     pub(super) code: Option<String>,
     /// The error that `/docs` explains.
     pub(super) explained: Option<String>,
+    /// What an operator can do about it.
+    pub(super) advice: Option<&'static str>,
     pub(super) attempts: Vec<AttemptRow>,
     /// Labels at the middle and the end of the time axis of the attempts.
     pub(super) half: String,
@@ -243,6 +245,7 @@ impl RecordDetail {
             problem: record.detail.clone().or_else(|| record.reason.clone()),
             code: record.reason.clone().filter(|_| record.detail.is_some()),
             explained: record.reason.clone().filter(|id| docs::is_explained(id)),
+            advice: if is_operator { advice(t, record) } else { None },
             attempts: attempts::rows(t, record),
             half: format::micros(t, record.duration_us / 2),
             whole: format::micros(t, record.duration_us),
@@ -259,6 +262,13 @@ impl RecordDetail {
             catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),
         }
     }
+}
+
+/// `None` for a request that nothing is to be done about: it was completed, or the caller left.
+fn advice(t: Locale, record: &RecordObject) -> Option<&'static str> {
+    let upstream = record.attempts.last().and_then(|attempt| attempt.status);
+    let reason = record.reason.as_deref().filter(|_| !matches!(record.outcome.as_str(), "completed" | "caller_left"))?;
+    Some(reasons::advice_of_request(t, reason, &record.outcome, upstream))
 }
 
 fn figures(t: Locale, record: &RecordObject) -> Vec<(&'static str, String, String)> {

@@ -142,6 +142,12 @@ struct FailedObject {
     key: String,
     key_name: String,
     model: Option<String>,
+    attempts: Vec<FailedAttempt>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FailedAttempt {
+    status: Option<u16>,
 }
 
 /// The latest errors of the records that a filter selects. Their sums over time show since when there were enough, so that few
@@ -196,7 +202,8 @@ fn recent_error(request: &PageRequest, record: &FailedObject) -> RecentError {
 }
 
 fn advice(t: Locale, record: &FailedObject) -> &'static str {
-    reasons::advice(t, record.reason.as_deref().unwrap_or_default(), &record.outcome)
+    let upstream = record.attempts.last().and_then(|attempt| attempt.status);
+    reasons::advice_of_request(t, record.reason.as_deref().unwrap_or_default(), &record.outcome, upstream)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     api_error::ApiError,
     pages::{
+        channels::explain_detail,
         control::{FormView, Pager, Tab},
         form::FormState,
         layout::Layout,
@@ -114,7 +115,7 @@ impl MatrixRow {
                 factor_of: found.and_then(|cell| cell.multiplier_of.clone()),
                 is_offered: found.is_some_and(|cell| cell.offered),
                 price: found.and_then(|cell| text(&cell.price)),
-                below_cost: found.and_then(|cell| cell.below_cost.clone()),
+                below_cost: found.and_then(|cell| explain_detail::say(t, "below_cost", cell.below_cost.as_deref()?)),
                 group: group.name.clone(),
             }
         };

@@ -6,7 +6,7 @@ use askama::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Section, tabs};
+use super::{Section, import_text, tabs};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
@@ -21,6 +21,7 @@ use crate::{
         price_text::{self, ComparedFigure},
         reply::{PageFailure, PageReply},
         request::PageRequest,
+        sentences::Said,
     },
 };
 
@@ -73,7 +74,7 @@ struct Difference {
     kept_count: String,
     same_count: String,
     not_served: String,
-    skipped: Vec<(String, String)>,
+    skipped: Vec<(String, Said)>,
     skipped_count: String,
     /// Hidden fields with the list, for importing the picked rows.
     hidden: Vec<(&'static str, String)>,
@@ -94,12 +95,12 @@ pub(in crate::pages) struct ImportRow {
     /// Whether the price has figures now that the list lacks. Such a row is not preselected.
     loses_figures: bool,
     is_same: bool,
-    pub(in crate::pages) reason: String,
     pub(in crate::pages) before: String,
     /// The figures of the list beside those before; none for a price without figures.
     figures: Vec<ComparedFigure>,
     pub(in crate::pages) after: String,
-    pub(in crate::pages) notes: String,
+    /// Why it is kept or skipped, and the notes of the list.
+    pub(in crate::pages) remarks: Vec<Said>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -160,11 +161,10 @@ impl ImportRow {
             is_written,
             loses_figures: figures.iter().any(|figure| figure.is_missing),
             is_same: row.state == "same",
-            reason: row.reason.clone().unwrap_or_default(),
             before: price(&row.before),
             figures,
             after: price(&row.after),
-            notes: row.notes.join("; "),
+            remarks: row.reason.iter().chain(&row.notes).map(|text| import_text::say(t, text)).collect(),
         }
     }
 }
@@ -262,7 +262,7 @@ async fn difference(request: &PageRequest, must_confirm: bool) -> Result<Differe
         new_count: format::integer(count(&["new", "changed"])),
         kept_count: format::integer(count(&["kept"])),
         not_served: format::integer(answer.not_served_count),
-        skipped: answer.skipped.into_iter().take(MAX_SKIPPED).map(|skipped| (skipped.entry, skipped.reason)).collect(),
+        skipped: answer.skipped.into_iter().take(MAX_SKIPPED).map(|it| (it.entry, import_text::say(t, &it.reason))).collect(),
         skipped_count: format::integer(answer.skipped_count),
         hidden: hidden.to_vec(),
         file: form.value("file").to_owned(),

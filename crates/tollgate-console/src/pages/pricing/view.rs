@@ -5,6 +5,7 @@ use serde_json::Value;
 use tollgate_core::percent_down;
 
 use crate::pages::{
+    channels::explain_detail,
     format::{self, TimeText},
     locale::Locale,
     price_text::{self, PriceFigure},
@@ -68,7 +69,7 @@ impl CostRow {
             source: cost.source.clone().unwrap_or_else(|| t.say("pricing.by_hand").to_owned()),
             is_negative: [&cost.margin_input, &cost.margin_output].into_iter().flatten().any(|share| share.starts_with('-')),
             margin: format!("{} / {}", margin(cost.margin_input.as_ref()), margin(cost.margin_output.as_ref())),
-            below_cost: cost.below_cost.clone(),
+            below_cost: cost.below_cost.as_deref().and_then(|detail| explain_detail::say(t, "below_cost", detail)),
         }
     }
 }
@@ -176,13 +177,15 @@ mod tests {
                 {"channel": "good", "upstream": "u", "cost": {"input": "0.1", "output": "0.2"}, "source": "list", "imported_at": null,
                  "cost_multiplier": "1", "margin_input": "0.8", "margin_output": "0.8", "below_cost": null},
                 {"channel": "bad", "upstream": "u", "cost": {"input": "1", "output": "0.2"}, "source": null, "imported_at": null,
-                 "cost_multiplier": "1.1", "margin_input": "-1", "margin_output": null, "below_cost": "input 1 > 0.5"},
+                 "cost_multiplier": "1.1", "margin_input": "-1", "margin_output": null, "below_cost": "input sells for 0.50 and costs 1.10 USD per 1M tokens"},
             ],
         }))
         .unwrap();
         let row = PriceRow::of(Locale::EN, &prices, "2026-01-01T00:00:00Z");
         assert_eq!(row.figures, [Some("$0.50".to_owned()), Some("$1.00".to_owned()), None]);
         assert_eq!((row.costs[0].channel.as_str(), row.costs[0].margin.as_str()), ("bad", "−100.0 % / –"));
+        let chinese = PriceRow::of(Locale::ZH_CN, &prices, "2026-01-01T00:00:00Z").below_cost.unwrap();
+        assert!(chinese.contains("1.10") && !chinese.contains("sells"), "{chinese}");
         assert!(row.is_below_cost && row.changes_at.is_some() && row.link == "model=a%2Fb" && row.source == "by hand");
     }
 }

@@ -7,14 +7,11 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    job_result::JobResult,
-    job_text::{self, Said},
-};
+use super::{job_result::JobResult, job_text};
 use crate::{
     dispatch::ApiCall,
     pages::{
-        audit_action,
+        audit_action, file_faults,
         format::{self, TimeText},
         layout::{Layout, Script},
         locale::Locale,
@@ -22,6 +19,7 @@ use crate::{
         operations,
         reply::{PageFailure, PageReply},
         request::{PageRequest, path_of},
+        sentences::Said,
     },
 };
 
@@ -146,24 +144,25 @@ struct JobPage {
     found: Option<JobResult>,
 }
 
+/// A fault of the file of a job.
+fn fault(t: Locale, fault: &FaultObject) -> String {
+    let (line, column) = (fault.line.to_string(), fault.column.to_string());
+    let text = file_faults::told(t, &fault.message).unwrap_or_else(|| fault.message.clone());
+    t.say_with("system.fault", &[("line", &line), ("column", &column), ("text", &text)])
+}
+
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let call = ApiCall { path: path_of(&[("job", request.path_param("job"))]), ..ApiCall::default() };
     let found = request.read::<JobObject>(operations::GET_JOB, call).await;
     let job = found.map_err(|error| if error.status == StatusCode::NOT_FOUND { error.because("job_gone") } else { error })?;
     let row = JobRow::of(t, &job);
-    let fault = |fault: &FaultObject| {
-        t.say_with(
-            "system.fault",
-            &[("line", &fault.line.to_string()), ("column", &fault.column.to_string()), ("text", &fault.message)],
-        )
-    };
     let layout = request.layout(row.kind).below("/system", t.say("nav.system"));
     let template = JobPage {
         layout: if row.is_open { layout.with(Script::Operators) } else { layout },
         t,
         cancelled_by: job.cancelled_by.as_deref().map(|by| audit_action::author(by).to_owned()),
-        faults: job.error.iter().flat_map(|error| &error.faults).take(MAX_FAULTS).map(fault).collect(),
+        faults: job.error.iter().flat_map(|error| &error.faults).take(MAX_FAULTS).map(|it| fault(t, it)).collect(),
         error: job.error.as_ref().map(|error| job_text::error(t, &error.message)),
         events: request.url(&format!("/admin/v1/jobs/{}/events", job.id)),
         steps: job_text::steps(t),
@@ -188,6 +187,14 @@ mod tests {
             object[name] = value.clone();
         }
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn faults_of_a_file_are_translated() {
+        let of = |t, message: &str| fault(t, &FaultObject { line: 3, column: 1, message: message.to_owned() });
+        let said = of(Locale::ZH_CN, "group 'g' refers to unknown channel 'an'; did you mean 'a'?");
+        assert!(said.starts_with("第 3 行") && !said.contains("unknown"), "{said}");
+        assert_eq!(of(Locale::EN, "something new"), "Line 3, column 1: something new");
     }
 
     #[test]

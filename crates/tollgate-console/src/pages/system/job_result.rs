@@ -3,13 +3,17 @@
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::job_text::{self, Said};
+use super::{fault_text, job_text};
 use crate::pages::{
     format,
     locale::Locale,
     mark::Mark,
     money,
-    pricing::import::{ImportRow, RowObject},
+    pricing::{
+        import::{ImportRow, RowObject},
+        import_text,
+    },
+    sentences::Said,
 };
 
 /// Lines of a result, and rows of a table, that are shown.
@@ -255,9 +259,8 @@ impl JobResult {
             let what = row
                 .channel
                 .map_or_else(|| t.say("pricing.sale").to_owned(), |channel| format!("{} {channel}", t.say("pricing.cost_of")));
-            let why = [row.reason, row.notes].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
             let said = [row.model, row.state.to_owned(), what, row.before, row.after].map(Said::new);
-            said.into_iter().chain([Said::english(why)]).collect()
+            said.into_iter().chain([Said::joined(row.remarks, t.say("list.separator"))]).collect()
         });
         let heads = [
             t.say("models.name"),
@@ -269,7 +272,7 @@ impl JobResult {
         ];
         self.tables.extend(ResultTable::of(t.say("pricing.difference"), heads.map(text).to_vec(), rows));
         let skipped = whole_list(result, "skipped")
-            .map(|it| vec![named(it, "entry"), Said::english(it["reason"].as_str().unwrap_or_default())]);
+            .map(|it| vec![named(it, "entry"), import_text::say(t, it["reason"].as_str().unwrap_or_default())]);
         let heads = vec![text(t.say("fact.entry")), text(t.say("explain.reason"))];
         self.tables.extend(ResultTable::of(t.say("pricing.skipped_title"), heads, skipped));
     }
@@ -283,7 +286,8 @@ impl JobResult {
         };
         self.checks.push((mark, Vec::new()));
         self.lines = list(verified, "differences").map(|it| job_text::difference(t, it)).collect();
-        self.lines.extend(list(verified, "journal_faults").filter_map(Value::as_str).map(Said::english));
+        self.lines
+            .extend(list(verified, "journal_faults").filter_map(Value::as_str).map(|fault| fault_text::journal_fault(t, fault)));
     }
 
     /// The days of an export.
@@ -354,7 +358,9 @@ mod tests {
             "skipped_count": 0, "effects_cut": false});
         let found = JobResult::of(Locale::EN, "import", &import);
         assert_eq!(cells(&found.tables[0]), [["m", "Kept", "Sale price", "–", "–", "set by hand"]]);
-        assert!(found.tables[0].rows[0][5].said.is_english && found.tables.len() == 1);
+        assert_eq!(found.tables.len(), 1);
+        let chinese = JobResult::of(Locale::ZH_CN, "import", &import);
+        assert_eq!(chinese.tables[0].rows[0][5].said, Said::new("手动设置"));
         assert!(found.facts.contains(&(Said::new("Same"), Said::new("2"))), "{:?}", found.facts);
     }
 

@@ -4,58 +4,15 @@
 use serde_json::{Map, Value};
 use tollgate_core::{NanoUsd, Timestamp};
 
+use super::fault_text;
 use crate::{
     pages::{
         format,
-        locale::{Language, Locale, fill},
+        locale::{Locale, fill},
+        sentences::{Said, translated},
     },
     time::rfc3339,
 };
-
-/// A text of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) text: String,
-    /// It is not in the reader's language.
-    pub(super) is_english: bool,
-}
-
-impl Said {
-    /// A text in the reader's language, or one of no language, such as a name.
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_english: false }
-    }
-
-    pub(super) fn english(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_english: true }
-    }
-
-    /// An English sentence in the reader's language, if it is one of these.
-    fn of(t: Locale, text: &str, sentences: impl Fn(Locale) -> Vec<&'static str>) -> Self {
-        translated(t, text, sentences).map_or_else(|| Self::english(text), Self::new)
-    }
-}
-
-/// The same sentence with the same values; `None` if it is none of these.
-fn translated(t: Locale, text: &str, sentences: impl Fn(Locale) -> Vec<&'static str>) -> Option<String> {
-    let english = sentences(Locale { language: Language::En, ..t });
-    english.into_iter().zip(sentences(t)).find_map(|(known, wanted)| Some(fill(wanted, &captured(known, text)?)))
-}
-
-/// The values at the places of `{name}` in a sentence; `None` if the text is another one.
-fn captured<'a>(sentence: &'static str, text: &'a str) -> Option<Vec<(&'static str, &'a str)>> {
-    let mut parts = sentence.split('{');
-    let mut rest = text.strip_prefix(parts.next()?)?;
-    let mut parts = parts.peekable();
-    let mut values = Vec::new();
-    while let Some(part) = parts.next() {
-        let (name, literal) = part.split_once('}')?;
-        let at = if parts.peek().is_some() { rest.find(literal)? } else { rest.strip_suffix(literal)?.len() };
-        values.push((name, &rest[..at]));
-        rest = &rest[at + literal.len()..];
-    }
-    rest.is_empty().then_some(values)
-}
 
 /// The name of a check of the doctor.
 fn check_name(t: Locale, what: &str) -> Option<&'static str> {
@@ -129,7 +86,11 @@ pub(super) fn finding(t: Locale, what: &str, text: &str) -> Vec<Said> {
     if let Some((first, rest)) = text.split_once("; ")
         && let Some(first) = translated(t, first, sentences)
     {
-        return vec![Said::new(first), Said::of(t, rest, sentences)];
+        let rest = if what == "channels" { fault_text::catalog_warnings(t, rest) } else { vec![Said::of(t, rest, sentences)] };
+        return std::iter::once(Said::new(first)).chain(rest).collect();
+    }
+    if what == "journal" {
+        return vec![fault_text::journal_fault(t, text)];
     }
     // The path of the folder.
     if what == "data folder" { vec![Said::new(text)] } else { vec![Said::english(text)] }
@@ -258,20 +219,17 @@ mod tests {
         let backups = zh("backups", "/b takes backups, 3 GiB free; the newest scheduled backup is of 2026-11-30T00:00:00Z");
         assert!(backups.len() == 2 && backups.iter().all(|(_, is_english)| !is_english), "{backups:?}");
         let channels = zh("channels", "2 of 3 channels are on; channel a has no account; b too");
-        assert_eq!(channels[1], ("channel a has no account; b too".to_owned(), true), "warnings stay as they are");
+        assert_eq!(channels[1], ("channel a has no account; b too".to_owned(), true), "unknown warnings stay as they are");
+        let warned = zh(
+            "channels",
+            "2 of 3 channels are on; channel 'a' serves no request, because all its accounts are off; switch one on",
+        );
+        assert!(warned.len() == 2 && !warned[1].1 && warned[1].0.contains("“a”"), "{warned:?}");
+        let journal = zh("journal", "a tollgate writes the journal in /data; stop it first");
+        assert!(journal.len() == 1 && !journal[0].1 && journal[0].0.contains("/data"), "{journal:?}");
         assert_eq!(zh("data folder", "/var/lib/tollgate"), [("/var/lib/tollgate".to_owned(), false)]);
         assert_eq!(zh("disk", "something new"), [("something new".to_owned(), true)]);
         assert_eq!(finding(Locale::EN, "redis", "reachable")[0].text, "reachable");
-    }
-
-    #[test]
-    fn sentences_are_recognized_as_a_whole() {
-        assert_eq!(captured("{a} of {b} are on", "1 of 2 are on"), Some(vec![("a", "1"), ("b", "2")]));
-        assert_eq!(captured("{a} of {b} are on", "1 of 2 are on; more"), None);
-        assert_eq!(captured("plain", "plain"), Some(Vec::new()));
-        assert_eq!(captured("plain", "plainer"), None);
-        assert_eq!(captured("{a} free", "free"), None);
-        assert_eq!(captured("x {a} x", "x x"), None);
     }
 
     #[test]

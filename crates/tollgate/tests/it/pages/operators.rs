@@ -198,7 +198,11 @@ fn messages_of_a_broken_channel_are_shown_escaped() {
     let page = boss.page(&admin.gateway, "/channels/broken?range=1h");
     assert!(page.contains("Account refused") && page.contains("replace its credential"), "{page}");
     assert!(page.contains("Cost by model, over time") && page.contains(&format!("{failed}&#38;model=m")), "{page}");
-    assert!(boss.page(&admin.gateway, "/log?tried_channel=broken&tried_failed=true").contains(" data-record=\""));
+    let list = boss.page(&admin.gateway, "/log?tried_channel=broken&tried_failed=true");
+    let id = list.split_once(" data-record=\"").and_then(|(_, rest)| rest.split('"').next()).unwrap_or_else(|| panic!("{list}"));
+    let record = boss.page(&admin.gateway, &format!("/log/{id}"));
+    let link = "<a href=\"/channels/broken\">broken</a>";
+    assert!(record.contains(link) && record.contains("replace its credential"), "{record}");
     wait_for("the account rests", Duration::from_secs(30), || boss.page(&admin.gateway, "/channels?problems=1").contains("broken"));
     let page = boss.page(&admin.gateway, "/channels/broken?model=m&caller=group%3Adefault");
     assert!(page.contains("This channel is left out.") || page.contains("Cooling") || page.contains("Resting"), "{page}");
