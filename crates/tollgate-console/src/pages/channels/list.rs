@@ -49,6 +49,8 @@ struct ChannelsPage {
     /// Actions on the chosen channels: word and label.
     actions: [(&'static str, &'static str); 6],
     rows: Vec<ChannelRow>,
+    /// The address of the list, to which actions on chosen channels return.
+    here: String,
     refresh: String,
     /// The channel that the address opens beside the list.
     open: Option<ChannelDrawer>,
@@ -136,6 +138,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         ],
         rows,
         csv: request.at("/channels.csv", &Vec::new()),
+        here: request.url(&request.address),
         refresh: request.beside("/channels", None),
     };
     PageReply::ok(&template)
