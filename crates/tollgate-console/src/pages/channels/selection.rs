@@ -107,7 +107,8 @@ impl Selection {
     fn form(&self, request: &PageRequest, page: &str, sections: Vec<ControlSection>, submit: &'static str) -> FormView {
         let form = FormView::new(request.url(&self.address(request, page)), sections, submit);
         let form = self.ids().into_iter().fold(form, |form, id| form.hidden(FIELD, id));
-        form.hidden(TO, list(request)).cancel(request.url(list(request)))
+        let form = named_list(request).into_iter().fold(form, |form, path| form.hidden(TO, path));
+        form.cancel(request.url(list(request)))
     }
 }
 

@@ -206,7 +206,8 @@ fn form_of(request: &PageRequest, page: &str, keys: &[KeyObject], (section, subm
     let action = request.url(&address(page, keys, super::named_page(request)));
     let form = FormView::new(action, vec![section], submit);
     let form = keys.iter().fold(form, |form, key| form.hidden(FIELD, &key.id));
-    form.hidden(TO, list(request)).cancel(request.url(list(request)))
+    let form = super::named_page(request).into_iter().fold(form, |form, path| form.hidden(TO, path));
+    form.cancel(request.url(list(request)))
 }
 
 /// Revokes them, if their name or number was typed.
