@@ -288,6 +288,8 @@ fn audit_log_is_exported_with_its_filter() {
     let mut root = signed_in(&admin, "root");
     admin.patch("/admin/v1/groups/default", &json!({"rpm": 77}));
     let page = root.page(&admin.gateway, "/audit?kind=group");
+    let id = admin.get("/admin/v1/audit?kind=group")["items"][0]["id"].as_str().unwrap().to_owned();
+    assert!(page.contains(&format!("data-copy=\"{id}\"")), "{page}");
     assert!(page.contains("<td title=\"rpm\">Requests per minute</td>") && page.contains("kind=group"), "{page}");
     assert!(page.contains("data-export aria-keyshortcuts=\"e\">CSV"), "{page}");
     let csv = root.get(&admin.gateway, "/admin/v1/audit/export?format=csv&kind=group");
