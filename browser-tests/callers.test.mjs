@@ -142,6 +142,29 @@ test("playground: the panel shows the request that was sent", async () => {
   await context.close();
 });
 
+test("playground: a message that is edited is taken back from every model", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page, gateway);
+  await page.goto(`${gateway.base}/playground?model=acme-large&model=acme/small:free`);
+  await page.locator(".answer").nth(1).waitFor();
+  await Promise.all([page.waitForResponse("**/v1/key"), page.locator("[data-make-key]").click()]);
+  const turns = () => page.locator(".answer").evaluateAll((cards) => cards.map((card) => [...card.querySelectorAll(".you")].map((turn) => turn.textContent)));
+  const send = async (text) => {
+    await page.locator("#message").fill(text);
+    await page.locator("#message").press("Control+Enter");
+    await page.locator(".answer .you", { hasText: text }).nth(1).waitFor();
+    await page.waitForFunction(() => [...document.querySelectorAll(".answer")].every((card) => card.querySelector("[data-state].ok:not([hidden])")));
+  };
+  await send("q1");
+  await send("q2");
+  await page.locator("[data-edit]").first().click();
+  assert.equal(await page.locator("#message").inputValue(), "q2");
+  assert.deepEqual(await turns(), [["q1"], ["q1"]]);
+  await send("q3");
+  assert.deepEqual(await turns(), [["q1", "q3"], ["q1", "q3"]]);
+  await context.close();
+});
+
 test("playground: each model is added once", async () => {
   const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);

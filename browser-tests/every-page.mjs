@@ -51,7 +51,7 @@ export async function makeRows(page, gateway) {
   const versions = await call("GET", `channels/${channel}/history`);
   return {
     model, channel, group, destination: "edge hook", setting: "log.slow_ms", account: "main", revision: versions.items[0].revision, channelId: made.id,
-    key: key.id, member: member.id, adminKey: adminKey.id, record, job: job.id, invite: invite.token, link: link.token,
+    key: key.id, member: member.id, adminKey: adminKey.id, record, job: job.id, invite: invite.token, inviteId: invite.id, link: link.token,
   };
 }
 
@@ -83,7 +83,7 @@ export function addressOf({ path }, rows) {
   const first = path.split("/")[1];
   const names = { channels: rows.channel, setup: rows.channel, groups: rows.group, members: rows.member, alerts: rows.destination, settings: rows.setting };
   const values = {
-    ...rows, name: names[first], "*name": rows.model, admin_key: rows.adminKey,
+    ...rows, name: names[first], "*name": rows.model, admin_key: rows.adminKey, invite: rows.inviteId,
   };
   const filled = path.replace(/\{(.+?)\}/g, (_, name) => {
     if (values[name] === undefined) throw new Error(`${path}: what is ${name}?`);

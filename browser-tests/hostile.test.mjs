@@ -144,7 +144,7 @@ async function storePeople(call, channel) {
   const view = `model=${encodeURIComponent(hostile.of("SavedView.query", { max: 200 }))}`;
   await call("PUT", "me/views", { name: hostile.of("SavedView.name", { max: 60 }), query: view });
   return {
-    group: group.id, groupName: group.name, member: member.id, key: key.id, secret: key.key, adminKey: adminKey.id, invite: invite.token,
+    group: group.id, groupName: group.name, member: member.id, key: key.id, secret: key.key, adminKey: adminKey.id, invite: invite.token, inviteId: invite.id,
     link: link.token, destination: destination.id, view,
   };
 }

@@ -182,8 +182,15 @@ test("a form that was sent after the session had ended comes back with what was 
     await page.locator("#password").fill(PASSWORD);
     await page.locator("main button.primary").click();
   };
+  for (const name of ["draft-a", "draft-b"]) await callApi(page, "POST", "/admin/v1/groups", { name, channels: ["chat"] });
+  const groups = () => page.locator("[data-order] input").evaluateAll((boxes) => boxes.map(({ value, checked }) => `${value} ${checked}`));
   await page.goto(`${gateway.base}/keys/new`);
   await page.locator("#name").fill("came-back");
+  await page.getByRole("checkbox", { name: "draft-b" }).check();
+  const up = page.getByRole("button", { name: "Move draft-b up" });
+  for (let tries = 0; tries < 20 && await up.getAttribute("aria-disabled") === "false"; tries += 1) await up.click();
+  const ordered = await groups();
+  assert.equal(ordered[0], "draft-b true");
   await page.getByText("More options").click();
   await page.locator("#rpm").fill("60");
   await page.locator("#valid_for").selectOption("30");
@@ -204,6 +211,8 @@ test("a form that was sent after the session had ended comes back with what was 
   assert.equal(await page.locator("#valid_for").inputValue(), "30");
   assert.ok(await page.locator("input[name=protocols]").first().isChecked());
   assert.ok(await page.locator("#rpm").isVisible(), "the part of the form that was folded is open");
+  assert.deepEqual(await groups(), ordered);
+  assert.equal(await up.getAttribute("aria-disabled"), "true", "the first one cannot be moved up");
   await checkPage(page, faults, "form that came back");
   await screenshot(page, "form-restored.light");
   await page.locator("main button.primary").click();

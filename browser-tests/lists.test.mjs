@@ -163,6 +163,19 @@ test("a new key is made beside the list of keys", async () => {
       await drawer.locator("#name").fill(`beside-${view}`);
       await page.locator("tbody tr td.e").first().dispatchEvent("click");
       assert.equal(await drawer.locator("#name").inputValue(), `beside-${view}`, "a click on a row closes no form");
+      if (view === "light") {
+        await drawer.getByText("More options").focus();
+        await page.keyboard.press("?");
+        await page.locator("dialog #shortcuts").waitFor();
+        await page.keyboard.press("Escape");
+        await page.locator("dialog").waitFor({ state: "detached" });
+        assert.equal(await drawer.count(), 1, "Escape in a dialog closes the dialog alone");
+        await drawer.getByText("More options").focus();
+        await page.keyboard.press("Escape");
+        await drawer.waitFor({ state: "detached" });
+        await open.click();
+        assert.equal(await drawer.locator("#name").inputValue(), `beside-${view}`, "what was typed is there again");
+      }
       await drawer.getByText("More options").click();
       await drawer.locator("#rpm").fill("many");
       await page.keyboard.press("Enter");

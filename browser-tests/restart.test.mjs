@@ -38,6 +38,11 @@ test("the log and the first steps go on after a restart of the gateway", async (
     await gateway.end("SIGTERM");
     await log.locator("[data-follow]", { hasText: "Connection lost" }).waitFor();
     await steps.getByText("Connection lost, trying again").waitFor();
+    const follow = log.locator("[data-follow]");
+    for (const says of ["Paused", "Connection lost"]) {
+      await follow.click();
+      await follow.filter({ hasText: says }).waitFor();
+    }
     await gateway.startAgain();
     await log.getByRole("button", { name: "Live" }).waitFor();
     await steps.getByText("Waiting for the first request").waitFor();
@@ -46,6 +51,13 @@ test("the log and the first steps go on after a restart of the gateway", async (
     await steps.getByText("The first request was answered.").waitFor();
     await log.locator("[data-record]").first().waitFor();
     for (const open of [log, steps]) assert.ok(await open.evaluate(() => window.kept), "it goes on without being loaded again");
+
+    await follow.click();
+    await follow.filter({ hasText: "Paused" }).waitFor();
+    await gateway.end("SIGTERM");
+    await gateway.startAgain();
+    await chat(key, HELLO);
+    await log.locator("[data-new]", { hasText: "1 new" }).waitFor({ timeout: 60_000 });
   });
 });
 

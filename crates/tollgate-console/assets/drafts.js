@@ -42,6 +42,19 @@ function show(control) {
   for (let folded = control.closest("details:not([open])"); folded; folded = folded.parentElement.closest("details:not([open])")) folded.open = true;
 }
 
+// Choices whose order matters stand as they did; those that are new come last.
+function putInOrder(form, fields) {
+  for (const list of form.querySelectorAll("[data-order]")) {
+    const place = (item) => {
+      const box = item.querySelector("input");
+      const at = fields.findIndex(({ name, value }) => name === box.name && value === box.value);
+      return at < 0 ? fields.length : at;
+    };
+    list.append(...[...list.children].sort((one, other) => place(one) - place(other)));
+    list.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+}
+
 // Fills in the form that the draft is of. Returns whether it is on this page.
 function restore({ action, fields }) {
   const form = [...document.querySelectorAll("main form[method=post]")].find((form) => new URL(form.action).pathname === action);
@@ -56,6 +69,7 @@ function restore({ action, fields }) {
     if (on === undefined) control.value = value; else control.checked = on;
     show(control);
   }
+  putInOrder(form, fields);
   return true;
 }
 

@@ -13,6 +13,8 @@ const showsForm = () => forms().some((link) => link.dataset.beside === shown());
 const isPlain = ({ ctrlKey, metaKey, shiftKey, altKey }) => !ctrlKey && !metaKey && !shiftKey && !altKey;
 let opener = rowOf(shown());
 let loading;
+// A form that was closed by Escape or by going back, with what was typed. Its link shows it again.
+let kept;
 
 /** Writes a parameter of the address. */
 export function write(name, value, push) {
@@ -29,11 +31,18 @@ function returnFocus(id) {
   (opener?.isConnected ? opener : rowOf(id))?.focus();
 }
 
-function close() {
+// Returns the id of what was shown.
+function empty(keepsForm) {
+  const id = shown();
+  if (showsForm()) kept = keepsForm ? drawer.firstElementChild : undefined;
+  drawer.replaceChildren();
+  return id;
+}
+
+function close(keepsForm) {
   loading = undefined;
   if (!drawer.firstElementChild) return;
-  const id = shown();
-  drawer.replaceChildren();
+  const id = empty(keepsForm);
   write("open", null, false);
   returnFocus(id);
 }
@@ -75,8 +84,12 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("[data-beside]");
   if (!link || !isPlain(event)) return;
   event.preventDefault();
-  if (shown() === link.dataset.beside) focusDrawer();
-  else load(link);
+  if (shown() === link.dataset.beside) return focusDrawer();
+  if (kept?.dataset.open !== link.dataset.beside) return load(link);
+  opener = link;
+  loading = undefined;
+  drawer.replaceChildren(kept);
+  show();
 });
 
 document.addEventListener("click", (event) => {
@@ -84,7 +97,7 @@ document.addEventListener("click", (event) => {
   if (row) opener = row;
   if (event.target.closest("[data-close]")) {
     event.preventDefault();
-    close();
+    close(false);
   }
 });
 
@@ -110,9 +123,7 @@ document.addEventListener("htmx:after:swap", show);
 addEventListener("popstate", () => {
   if (wanted() === shown()) return;
   if (wanted()) return location.reload();
-  const id = shown();
-  drawer.replaceChildren();
-  returnFocus(id);
+  returnFocus(empty(true));
 });
 
 if (shown()) focusDrawer();
@@ -130,7 +141,9 @@ drawer.addEventListener("click", (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
-  if (event.key === "Escape") close();
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  // What is open over the drawer closes first, as page.js and tables.js do.
+  const isOfMenu = event.defaultPrevented || event.target.closest("details.more[open], details.menu-down[open]");
+  if (event.key === "Escape" && !isOfMenu) close(true);
   if (event.key === "[" || event.key === "]") step(event.key === "]" ? 1 : -1);
 });

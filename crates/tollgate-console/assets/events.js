@@ -26,12 +26,16 @@ export async function reload(waiting = () => {}) {
 /**
  * Receives the events of an address until `close` is called. `opened` is called with whether the connection was lost before, `lost` each
  * time it is; `heard` has a function for each kind of event. Refused, it is tried again after a second, then after twice as long each
- * time, up to a minute; a page that would be refused, too, is loaded again, which shows why.
+ * time, up to a minute; a page that would be refused, too, is loaded again, which shows why. `position` is the parameter of the address
+ * that takes the id of the last event, if it has one: a browser sends that id only when it connects again by itself.
  */
-export function listen(address, { opened, lost, heard }) {
+export function listen(address, { opened, lost, heard, position }) {
   let [source, timer, wait, wasLost, isClosed] = [undefined, undefined, FIRST_WAIT_MS, false, false];
+  let last = "";
   const connect = () => {
-    source = new EventSource(address);
+    const from = new URL(address, location.href);
+    if (position && last) from.searchParams.set(position, last);
+    source = new EventSource(from);
     source.addEventListener("open", () => {
       wait = FIRST_WAIT_MS;
       opened(wasLost);
@@ -44,7 +48,12 @@ export function listen(address, { opened, lost, heard }) {
       timer = setTimeout(again, wait);
       wait = Math.min(wait * 2, LONGEST_WAIT_MS);
     });
-    for (const [kind, hear] of Object.entries(heard)) source.addEventListener(kind, hear);
+    for (const [kind, hear] of Object.entries(heard)) {
+      source.addEventListener(kind, (event) => {
+        last = event.lastEventId;
+        hear(event);
+      });
+    }
   };
   const again = async () => {
     const gone = await isGone();

@@ -88,6 +88,7 @@ const button = document.querySelector("[data-follow]");
 const news = document.querySelector("[data-new]");
 let stream;
 let isPaused = false;
+let isLost = false;
 let waiting;
 let unseen = 0;
 
@@ -104,6 +105,7 @@ function say(text, dot) {
 function sayState() {
   if (!stream) say(button.dataset.liveOff, "");
   else if (isPaused) say(button.dataset.livePaused, "live paused");
+  else if (isLost) say(button.dataset.liveLost, "live paused");
   else say(button.dataset.liveOn, "live");
 }
 
@@ -135,15 +137,22 @@ function take() {
   else waiting ??= setTimeout(reload, 1000);
 }
 
-// Records missed while the connection was lost are loaded with the list.
+// Records missed while the connection was lost are loaded with the list, or counted: the stream goes on after the last event, of which
+// the first one has the position as well.
 function follow() {
+  isLost = false;
   stream = listen(document.getElementById("rows").dataset.live, {
     opened: (wasLost) => {
+      isLost = false;
       sayState();
       if (wasLost && !isHeld()) waiting ??= setTimeout(reload, 0);
     },
-    lost: () => say(button.dataset.liveLost, "live paused"),
-    heard: { record: take },
+    lost: () => {
+      isLost = true;
+      sayState();
+    },
+    heard: { begin: () => {}, record: take },
+    position: "after",
   });
   sayState();
 }

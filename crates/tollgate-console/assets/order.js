@@ -16,11 +16,11 @@ function arm(list) {
     item.append(button, label);
     button.addEventListener("click", () => {
       item.previousElementSibling?.before(item);
-      show(list);
       button.focus();
       list.dispatchEvent(new Event("input", { bubbles: true }));
     });
   }
+  list.addEventListener("input", () => show(list));
   show(list);
 }
 

@@ -263,16 +263,22 @@ const playground = {
     document.getElementById("secret").focus();
   },
 
-  // Puts the last message back into the box, and removes everything after it.
+  // Puts the last message back into the box, and removes it and everything after it from every column that was asked it: what is sent next
+  // goes to all of them.
   edit(column) {
-    if (column.isBusy) return;
-    const at = column.messages.findLastIndex((message) => message.role === "user");
-    if (at < 0) return;
-    const [message] = column.messages.splice(at);
+    if (this.columns.some((one) => one.isBusy)) return;
+    const lastOf = ({ messages }) => messages.findLastIndex((message) => message.role === "user");
+    const message = column.messages[lastOf(column)];
+    if (!message) return;
+    for (const one of this.columns) {
+      const at = lastOf(one);
+      if (one.messages[at]?.text !== message.text) continue;
+      one.messages.splice(at);
+      one.redraw();
+    }
     find("message").value = message.text;
     this.images = message.images;
     this.showImages();
-    column.redraw();
     find("message").focus();
   },
 

@@ -115,9 +115,10 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
+  if (event.key !== "Escape" || event.target.closest("dialog")) return;
   const view = document.querySelector("[data-table-view][open]");
   if (!view) return;
+  event.preventDefault();
   view.open = false;
   view.querySelector("summary").focus();
 });

@@ -65,6 +65,7 @@ static HEALTH: Object = Object::of(
         read("concurrency", COUNT, "Limit of requests in progress; 0: none."),
         read("rpm", COUNT, "Limit of requests a minute; 0: none."),
         read("tpm", COUNT, "Limit of tokens a minute; 0: none."),
+        read("cost_multiplier", Kind::Factor { max: i64::MAX }, "Factor on the channel's cost prices."),
         read("last_test", Kind::Object(&LAST_TEST), "How its last test ended; null: it was never tested.").or_null(),
     ],
 );
@@ -273,13 +274,14 @@ async fn load(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(json!({"in_flight": gateway.in_flight(), "channels": channels})))
 }
 
-/// The limits of an account and what is used of them.
+/// The limits of an account, what is used of them, and its factor on costs.
 fn limits(spec: &AccountSpec, used: Option<CapacityUse>) -> Map<String, Value> {
     let has_limits = spec.concurrency > 0 || spec.rpm > 0 || spec.tpm > 0;
     let used = used.filter(|_| has_limits);
     object(json!({
         "running": used.map(|used| used.running), "requests_minute": used.map(|used| used.requests),
         "tokens_minute": used.map(|used| used.tokens), "concurrency": spec.concurrency, "rpm": spec.rpm, "tpm": spec.tpm,
+        "cost_multiplier": spec.cost_multiplier.to_decimal(),
     }))
 }
 

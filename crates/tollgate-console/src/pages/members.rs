@@ -52,6 +52,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/members/new", ADMIN, page!(make)),
     PageRoute::get("/members/invites", ADMIN, page!(invites::list)),
     PageRoute::post("/members/invites", ADMIN, page!(invites::make)),
+    PageRoute::get("/members/invites/{invite}/revoke", ADMIN, page!(invites::ask_revoking)),
     PageRoute::post("/members/invites/{invite}/revoke", ADMIN, page!(invites::revoke)),
     PageRoute::get("/members/admin-keys", ADMIN, page!(admin_keys::list)),
     PageRoute::post("/members/admin-keys", ADMIN, page!(admin_keys::make)),
@@ -114,6 +115,8 @@ struct MemberPage {
     entries: Vec<LedgerRow>,
     sessions: Vec<SessionEntry>,
     danger: Option<Danger>,
+    /// Switching off one-time codes, if they are on.
+    codes: Option<Danger>,
     /// The removal of all passkeys, if there are any.
     passkeys: Option<Danger>,
     /// The unlinking of the account of the OpenID provider, if there is one.
@@ -294,19 +297,26 @@ async fn member_page(
         entries: Vec::new(),
         sessions: Vec::new(),
         danger: None,
+        codes: None,
         passkeys: None,
         unlink: None,
     };
     if is_admin {
         let login: LoginObject = request.read(operations::GET_LOGIN, of_member(request)).await?;
+        let danger = |field, below: &str, title, about: &str| {
+            Danger::in_field(field, t, state, format!("{path}/{below}"), (title, about.to_owned(), title))
+        };
+        template.codes = login.totp.then(|| {
+            let about = t.say("members.reset_codes_about");
+            danger(form::CODES_NAME, "codes", t.say("members.reset_codes"), about)
+        });
         template.passkeys = (login.passkeys > 0).then(|| {
-            let about = t.say("members.remove_passkeys_about").to_owned();
-            let words = (t.say("members.remove_passkeys"), about, t.say("members.remove_passkeys"));
-            Danger::in_field(form::PASSKEYS_NAME, t, state, format!("{path}/passkeys"), words)
+            let about = t.say("members.remove_passkeys_about");
+            danger(form::PASSKEYS_NAME, "passkeys", t.say("members.remove_passkeys"), about)
         });
         template.unlink = login.oidc.then(|| {
-            let words = (t.say("members.unlink"), t.say("members.unlink_about").to_owned(), t.say("members.unlink"));
-            Danger::in_field(form::UNLINK_NAME, t, state, format!("{path}/unlink"), words)
+            let about = t.say("members.unlink_about");
+            danger(form::UNLINK_NAME, "unlink", t.say("members.unlink"), about)
         });
         template.member.add_login(t, &login, state);
         let query = [("member", member.id.as_str()), ("limit", ENTRIES)];

@@ -76,6 +76,7 @@ operations! {
     GET_GROUP = "get_group";
     GET_JOB = "get_job";
     GET_SETTING = "get_setting";
+    GET_INVITE = "get_invite";
     GET_KEY = "get_key";
     GET_KEY_ALLOWANCE = "get_key_allowance";
     GET_LOGIN = "get_login";

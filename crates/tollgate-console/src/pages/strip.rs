@@ -89,6 +89,7 @@ pub(crate) struct HealthObject {
     pub(crate) concurrency: u64,
     pub(crate) rpm: u64,
     pub(crate) tpm: u64,
+    pub(crate) cost_multiplier: String,
     /// `None`: it was never tested.
     pub(crate) last_test: Option<LastTestObject>,
 }

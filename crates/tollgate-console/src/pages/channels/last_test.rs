@@ -85,7 +85,7 @@ mod tests {
         serde_json::from_value(json!({
             "channel": "c", "account": name, "credential_end": null, "status": "on", "state": "usable", "reason": null, "since": null,
             "until": null, "running": null, "requests_minute": null, "tokens_minute": null, "concurrency": 0, "rpm": 0, "tpm": 0,
-            "last_test": test,
+            "cost_multiplier": "1", "last_test": test,
         }))
         .unwrap()
     }

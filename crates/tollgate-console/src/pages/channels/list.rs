@@ -1,6 +1,10 @@
 //! The list of channels.
 
-use std::{cmp::Reverse, collections::HashMap, sync::Arc};
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::HashMap,
+    sync::Arc,
+};
 
 use askama::Template;
 use serde::Deserialize;
@@ -17,13 +21,16 @@ use super::{
 use crate::{
     api_error::ApiError,
     pages::{
+        control::Pager,
         drawer::OPEN,
         format,
         layout::{Layout, Script},
+        list_order::{ListOrder, page_of},
         locale::Locale,
         money::{self, Amount},
         operations,
         overview::sums::{self, AttemptFigures, Figures, SumRow},
+        page_cursors::AFTER,
         period::Period,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get},
@@ -32,6 +39,11 @@ use crate::{
     },
     time::rfc3339,
 };
+
+/// Channels on a page.
+const PAGE: usize = 50;
+/// The orders of the list; that of trouble unless another one is chosen.
+const SORTS: [&str; 5] = ["state", "name", "errors", "cost", "margin"];
 
 #[derive(Debug, Template)]
 #[template(path = "channels.html")]
@@ -42,13 +54,16 @@ struct ChannelsPage {
     views: SavedViews,
     choices: Vec<ChannelChoice>,
     is_filtered: bool,
+    order: ListOrder,
     sorts: Vec<(&'static str, &'static str, bool)>,
-    count: String,
     /// The address of the same list as a file.
     csv: String,
     /// Actions on the chosen channels: word and label.
     actions: [(&'static str, &'static str); 6],
     rows: Vec<ChannelRow>,
+    /// The address of the list, to which actions on chosen channels return.
+    here: String,
+    pager: Pager,
     refresh: String,
     /// The channel that the address opens beside the list.
     open: Option<ChannelDrawer>,
@@ -68,6 +83,7 @@ pub(super) struct ChannelRow {
     pub(super) cost: Amount,
     pub(super) margin: String,
     pub(super) is_loss: bool,
+    pub(super) multiplier: String,
     pub(super) models: String,
     pub(super) test: Option<LastTest>,
     pub(super) groups: String,
@@ -98,11 +114,15 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let choices = filter.choices(t, &states, &groups);
     let opened = query.filled(OPEN).and_then(|name| states.iter().find(|state| state.name == name));
     let open = opened.map(|state| ChannelDrawer::of(&request, state, &sources));
-    let (all, sort) = (states.len(), query.value("sort"));
-    select(&filter, sort, &mut states, &sources);
-    let rows: Vec<ChannelRow> = states.iter().map(|state| row(&request, state, &sources)).collect();
-    let on = states.iter().filter(|state| state.is_on()).count();
-    let (shown, on) = (rows.len().to_string(), on.to_string());
+    let (all, order) = (states.len(), ListOrder::of(&request, &SORTS));
+    select(&filter, order.chosen().unwrap_or_default(), &mut states, &sources);
+    let (found, on) = (states.len(), states.iter().filter(|state| state.is_on()).count());
+    let [found_text, all, on] = [found, all, on].map(|count| count.to_string());
+    let count = t.say_with("channels.count", &[("shown", &found_text), ("all", &all), ("on", &on)]);
+    // The last page may have lost its channels: the list begins again.
+    let after = query.filled(AFTER).filter(|after| after.parse().is_ok_and(|begin: usize| begin < found));
+    let page = page_of(states, after, PAGE);
+    let rows: Vec<ChannelRow> = page.items.iter().map(|state| row(&request, state, &sources)).collect();
     let template = ChannelsPage {
         layout: request
             .layout(t.say("nav.channels"))
@@ -117,15 +137,8 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         views: SavedViews::read(&request, ViewPage::Channels).await?,
         filter,
         choices,
-        sorts: [
-            ("state", t.say("channels.by_state")),
-            ("name", t.say("channels.by_name")),
-            ("errors", t.say("channels.by_errors")),
-            ("cost", t.say("channels.by_cost")),
-        ]
-        .map(|(word, label)| (word, label, word == sort))
-        .to_vec(),
-        count: t.say_with("channels.count", &[("shown", &shown), ("all", &all.to_string()), ("on", &on)]),
+        sorts: order.choices(&labels(t)),
+        order,
         actions: [
             ("on", t.say("channels.turn_on")),
             ("off", t.say("channels.turn_off")),
@@ -135,10 +148,23 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
             ("remove", t.say("channels.remove_short")),
         ],
         rows,
+        pager: request.pager("/channels", count, page.next.as_deref()),
         csv: request.at("/channels.csv", &Vec::new()),
+        here: request.url(&request.address),
         refresh: request.beside("/channels", None),
     };
     PageReply::ok(&template)
+}
+
+/// The orders with their labels.
+fn labels(t: Locale) -> [(&'static str, &'static str); 5] {
+    [
+        ("state", t.say("channels.by_state")),
+        ("name", t.say("channels.by_name")),
+        ("errors", t.say("channels.by_errors")),
+        ("cost", t.say("channels.by_cost")),
+        ("margin", t.say("sort.margin")),
+    ]
 }
 
 /// Leaves the channels of a filter, in this order.
@@ -148,12 +174,21 @@ pub(super) fn select(filter: &ChannelFilter, sort: &str, states: &mut Vec<Channe
         let attempts = sources.attempts.get(&state.name);
         attempts.map_or(0, |attempts| attempts.failed)
     };
+    let cost = |state: &ChannelState| sources.day.get(&state.name).map_or(0, Figures::cost_nano);
+    let sale = |state: &ChannelState| sources.day.get(&state.name).map_or(0, Figures::sale_nano);
     match sort {
         "errors" => states.sort_by_key(|state| Reverse(errors(state))),
-        "cost" => states.sort_by_key(|state| Reverse(sources.day.get(&state.name).map_or(0, Figures::cost_nano))),
+        "cost" => states.sort_by_key(|state| Reverse(cost(state))),
+        "margin" => states.sort_by(|one, other| by_margin((sale(one), cost(one)), (sale(other), cost(other)))),
         "name" => {}
         _ => states.sort_by(|one, other| (one.severity(), &one.name).cmp(&(other.severity(), &other.name))),
     }
+}
+
+/// The lowest margin first: the largest share of the cost in the sale. Channels without sales come last.
+fn by_margin((sale, cost): (u64, u64), (other_sale, other_cost): (u64, u64)) -> Ordering {
+    let [share, other_share] = [(cost, other_sale), (other_cost, sale)].map(|(cost, sale)| u128::from(cost) * u128::from(sale));
+    (sale == 0).cmp(&(other_sale == 0)).then(other_share.cmp(&share))
 }
 
 pub(super) async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
@@ -208,6 +243,7 @@ pub(super) fn row(request: &PageRequest, state: &ChannelState, sources: &Sources
         cost: money::rounded(t, &money::decimal(cost)),
         margin: if sale == 0 { "–".to_owned() } else { margin(sale, cost) },
         is_loss: cost > sale,
+        multiplier: state.cost_multiplier().unwrap_or_else(|| "–".to_owned()),
         models: state.channel.serves.len().to_string(),
         test: LastTest::of_channel(t, &state.accounts, request.state.gateway.now()),
         groups: groups_of(state, sources).join(", "),
@@ -227,4 +263,22 @@ pub(super) fn running_text(state: &ChannelState) -> String {
 /// The margin as a percentage of the sale amount.
 pub(super) fn margin(sale: u64, cost: u64) -> String {
     format!("{}{}", if cost > sale { "−" } else { "" }, format::ratio_short(sale.abs_diff(cost), sale))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_margin_comes_first_and_channels_without_sales_last() {
+        // Sale and cost.
+        let mut sums = [(0, 9), (10, 1), (4, 2), (10, 12), (u64::MAX, u64::MAX), (0, 0)];
+        sums.sort_by(|one, other| by_margin(*one, *other));
+        assert_eq!(sums, [(10, 12), (u64::MAX, u64::MAX), (4, 2), (10, 1), (0, 9), (0, 0)]);
+    }
+
+    #[test]
+    fn orders_have_labels() {
+        assert_eq!(labels(Locale::EN).map(|(word, _)| word), SORTS);
+    }
 }

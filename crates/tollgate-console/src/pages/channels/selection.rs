@@ -1,5 +1,6 @@
 //! Actions on several channels: turning them on or off, testing, editing, exporting and removing them. The list sends the ids of the
-//! chosen channels and the action. Pages that ask for more input have the ids in their address, so that they can be reloaded.
+//! chosen channels, the action, and its own address, to which the action returns. Pages that ask for more input have all of it in their
+//! address, and so have their forms, so that they can be reloaded and found again after a sign-in.
 
 mod edit;
 mod test;
@@ -31,6 +32,8 @@ pub(super) use edit::{save, show as edit};
 
 /// The ids in forms and addresses.
 const FIELD: &str = "channel";
+/// The list to which an action returns, in forms and addresses.
+const TO: &str = "to";
 /// The fields beside which faults of a channel are shown, and their texts.
 const PLACES: &[FaultPlace] = &[
     ("priority", "priority", "number_range"),
@@ -65,6 +68,8 @@ struct SelectionPage {
     /// Name and address of each.
     channels: Vec<(String, String)>,
     form: Option<FormView>,
+    /// The address of the list.
+    list: String,
 }
 
 /// The chosen channels, by name.
@@ -87,19 +92,38 @@ impl Selection {
         self.channels.iter().map(|channel| channel.id.as_str()).collect()
     }
 
-    /// The address of a page about them.
-    fn address(&self, page: &str) -> String {
+    /// The address of a page about them, which returns to the list from which the request came.
+    fn address(&self, request: &PageRequest, page: &str) -> String {
         let ids = self.ids().into_iter().map(|id| (FIELD, id));
-        format!("/channel-selection/{page}?{}", Serializer::new(String::new()).extend_pairs(ids).finish())
+        let pairs = ids.chain(named_list(request).map(|path| (TO, path)));
+        format!("/channel-selection/{page}?{}", Serializer::new(String::new()).extend_pairs(pairs).finish())
     }
 
-    fn hidden_in(&self, form: FormView) -> FormView {
-        self.ids().into_iter().fold(form, |form, id| form.hidden(FIELD, id))
+    fn to_page(&self, request: &PageRequest, page: &str) -> PageReply {
+        PageReply::redirect(&request.url(&self.address(request, page)))
+    }
+
+    /// The form of a page about them.
+    fn form(&self, request: &PageRequest, page: &str, sections: Vec<ControlSection>, submit: &'static str) -> FormView {
+        let form = FormView::new(request.url(&self.address(request, page)), sections, submit);
+        let form = self.ids().into_iter().fold(form, |form, id| form.hidden(FIELD, id));
+        let form = named_list(request).into_iter().fold(form, |form, path| form.hidden(TO, path));
+        form.cancel(request.url(list(request)))
     }
 }
 
+/// The path of the list with its filter, if the form or the address names one.
+fn named_list(request: &PageRequest) -> Option<&str> {
+    let path = request.local_path(request.form.filled(TO).or_else(|| request.query.filled(TO))?)?;
+    (path.split('?').next() == Some("/channels")).then_some(path)
+}
+
+fn list(request: &PageRequest) -> &str {
+    named_list(request).unwrap_or("/channels")
+}
+
 fn back(request: &PageRequest, toast: Toast) -> PageReply {
-    PageReply::redirect(&request.url("/channels")).toast(toast)
+    PageReply::redirect(&request.url(list(request))).toast(toast)
 }
 
 /// Handles the form of the list's action bar.
@@ -110,8 +134,8 @@ pub(super) async fn act(request: Arc<PageRequest>) -> Result<PageReply, PageFail
     }
     match request.form.value("do") {
         "test" => test::run(&request, selection),
-        "edit" => Ok(PageReply::redirect(&request.url(&selection.address("edit")))),
-        "remove" => Ok(PageReply::redirect(&request.url(&selection.address("remove")))),
+        "edit" => Ok(selection.to_page(&request, "edit")),
+        "remove" => Ok(selection.to_page(&request, "remove")),
         "export" => export(&request, &selection).await,
         "off" => switch(&request, &selection, "off").await,
         _ => switch(&request, &selection, "on").await,
@@ -134,7 +158,7 @@ async fn switch(request: &PageRequest, selection: &Selection, status: &str) -> R
             if on.is_empty() {
                 return Ok(back(request, Toast::ChannelsOff));
             }
-            let list = PageReply::redirect(&request.url("/channels"));
+            let list = PageReply::redirect(&request.url(list(request)));
             Ok(list.toast_with_undo(Toast::ChannelsOff, &[&on.join(undo::BETWEEN)]))
         }
         Ok(()) => Ok(back(request, Toast::ChannelsOn)),
@@ -180,8 +204,7 @@ fn removal_page(
     };
     let typed = vec![state.text(TYPED_NAME, label).required()];
     let section = ControlSection::new("", typed).about(t.say("channels.remove_about"));
-    let form = FormView::new(request.url("/channel-selection/remove"), vec![section], t.say("channels.remove_for_good"));
-    let form = selection.hidden_in(form).dangerous().cancel(request.url("/channels"));
+    let form = selection.form(request, "remove", vec![section], t.say("channels.remove_for_good")).dangerous();
     page(request, selection, (t.say("selection.remove_title"), Some(form)), state, error)
 }
 
@@ -221,14 +244,18 @@ fn page(
         return Ok(back(request, Toast::NothingChosen));
     }
     let of = |channel: &ChannelObject| (channel.name.clone(), request.url(&path(&channel.name)));
+    let here = match &form {
+        Some(_) => selection.address(request, page_name(request)),
+        None => list(request).to_owned(),
+    };
     let template = SelectionPage {
-        // A form that was sent has no ids in its address.
-        layout: request.layout(title).below("/channels", t.say("nav.channels")).returns_to(&selection.address(page_name(request))),
+        layout: request.layout(title).below("/channels", t.say("nav.channels")).returns_to(&here),
         t,
         banner: state.banner(),
         faults: error.map(|error| problem::rows(t, error, PLACES)).unwrap_or_default(),
         channels: selection.channels.iter().map(of).collect(),
         form,
+        list: request.url(list(request)),
     };
     PageReply::page(state.status(), &template)
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::Value;
+use tollgate_core::Multiplier;
 
 use super::rates::MinuteUse;
 use crate::{
@@ -161,6 +162,14 @@ impl ChannelState {
         let channel = self.load.as_ref().map(of_channel);
         let limit = lower(channel.map_or(0, |(_, limit)| limit), self.sum(|account| of_account(account).1))?;
         Some((channel.map_or_else(of_accounts, |(used, _)| used), limit))
+    }
+
+    /// The factor of its accounts on the costs, or the lowest and the highest; `None` without accounts.
+    pub(super) fn cost_multiplier(&self) -> Option<String> {
+        let factors = self.accounts.iter().filter_map(|account| Multiplier::parse(&account.cost_multiplier).ok());
+        let (lowest, highest) = (factors.clone().min()?, factors.max()?);
+        let highest = (highest > lowest).then(|| format!("–{}", highest.to_decimal())).unwrap_or_default();
+        Some(format!("× {}{highest}", lowest.to_decimal()))
     }
 
     /// The sum of a limit over the accounts. With one unlimited account, there is none.

@@ -1,6 +1,6 @@
 //! Actions on several keys: turning them off or on, revoking them, and changing their groups. The list sends the ids of the chosen keys,
-//! the action, and its own address, to which the action returns. Pages that ask for more input have all of it in their address, so that they
-//! can be reloaded.
+//! the action, and its own address, to which the action returns. Pages that ask for more input have all of it in their address, and so have
+//! their forms, so that they can be reloaded and found again after a sign-in.
 
 use std::sync::Arc;
 
@@ -119,8 +119,7 @@ pub(super) async fn ask_turning_off(request: Arc<PageRequest>) -> Result<PageRep
 fn off_page(request: &PageRequest, keys: &[KeyObject], faults: Vec<(String, String)>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let section = ControlSection::new("", Vec::new()).about(t.say("keys.off_about"));
-    let form = FormView::new(request.url("/key-selection/off"), vec![section], t.say("keys.disable"));
-    let form = with_keys(request, form, keys).dangerous();
+    let form = form_of(request, "off", keys, (section, t.say("keys.disable"))).dangerous();
     page(request, keys, (t.say("keys.off_selected"), "off", Some(form)), &FormState::default(), faults)
 }
 
@@ -198,15 +197,17 @@ fn revoking_page(
         count => t.say_with("keys.type_count", &[("count", &count.to_string())]),
     };
     let section = ControlSection::new("", vec![state.text(TYPED_NAME, label).required()]).about(t.say("keys.revoke_several_about"));
-    let form = FormView::new(request.url("/key-selection/revoke"), vec![section], t.say("keys.revoke_for_good"));
-    let form = with_keys(request, form, keys).dangerous();
+    let form = form_of(request, "revoke", keys, (section, t.say("keys.revoke_for_good"))).dangerous();
     page(request, keys, (t.say("keys.revoke_selected"), "revoke", Some(form)), state, faults)
 }
 
-/// The form with the keys and the list to which it returns.
-fn with_keys(request: &PageRequest, form: FormView, keys: &[KeyObject]) -> FormView {
+/// The form of a page about keys, with the list to which it returns, and the label of its button.
+fn form_of(request: &PageRequest, page: &str, keys: &[KeyObject], (section, submit): (ControlSection, &'static str)) -> FormView {
+    let action = request.url(&address(page, keys, super::named_page(request)));
+    let form = FormView::new(action, vec![section], submit);
     let form = keys.iter().fold(form, |form, key| form.hidden(FIELD, &key.id));
-    form.hidden(TO, list(request)).cancel(request.url(list(request)))
+    let form = super::named_page(request).into_iter().fold(form, |form, path| form.hidden(TO, path));
+    form.cancel(request.url(list(request)))
 }
 
 /// Revokes them, if their name or number was typed.
@@ -252,8 +253,8 @@ async fn groups_page(
     let named = || state.text("groups", t.say("keys.groups")).hint(t.say("keys.groups_hint")).max(10_000).focus();
     let groups = making::choice_of_all(request, state).await?.unwrap_or_else(named);
     let section = ControlSection::new("", vec![groups]).about(t.say("keys.move_about"));
-    let form = FormView::new(request.url("/key-selection/move"), vec![section], t.say("form.save"));
-    page(request, keys, (t.say("keys.move"), "move", Some(with_keys(request, form, keys))), state, faults)
+    let form = form_of(request, "move", keys, (section, t.say("form.save")));
+    page(request, keys, (t.say("keys.move"), "move", Some(form)), state, faults)
 }
 
 /// Gives them these groups; none: the default group of each member.
@@ -293,7 +294,6 @@ fn page(
     }
     let of = |key: &KeyObject| (key.name.clone(), key.member.clone(), request.url(&format!("/keys/{}", key.id)));
     let here = match &form {
-        // A form that was sent has no ids in its address.
         Some(_) => address(name, keys, super::named_page(request)),
         None => list(request).to_owned(),
     };

@@ -19,6 +19,8 @@ use crate::{
 
 /// The field that the member's name is typed into before all passkeys are removed.
 pub(super) const PASSKEYS_NAME: &str = "passkeys_name";
+/// The field that it is typed into before one-time codes are switched off.
+pub(super) const CODES_NAME: &str = "codes_name";
 /// The field that it is typed into before the account of the OpenID provider is unlinked.
 pub(super) const UNLINK_NAME: &str = "unlink_name";
 
@@ -36,6 +38,7 @@ const PLACES: &[FaultPlace] = &[
     ("email", "email", ""),
     ("typed_name", "typed_name", "typed_name"),
     (PASSKEYS_NAME, PASSKEYS_NAME, "typed_name"),
+    (CODES_NAME, CODES_NAME, "typed_name"),
     (UNLINK_NAME, UNLINK_NAME, "typed_name"),
 ];
 

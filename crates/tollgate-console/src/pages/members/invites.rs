@@ -18,7 +18,7 @@ use crate::{
     dispatch::ApiCall,
     pages::{
         audit_action,
-        control::{self, ControlSection, FaultPlace, FormView, Pager, Tab},
+        control::{self, ControlSection, FaultPlace, FormView, Pager, TYPED_NAME, Tab, check_typed_name},
         form::{FormData, FormState},
         format::{self, TimeText},
         layout::Layout,
@@ -31,6 +31,7 @@ use crate::{
     },
 };
 
+const PATH: &str = "/members/invites";
 /// Invites on a page.
 const PAGE: &str = "100";
 const PLACES: &[FaultPlace] = &[("groups", "groups", "unknown_group"), ("expires_at", "expires", "past"), ("note", "note", "")];
@@ -48,6 +49,15 @@ struct InvitesPage {
     form: Option<FormView>,
     rows: Vec<InviteRow>,
     pager: Pager,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "member_new.html")]
+struct RevokingPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    form: FormView,
 }
 
 #[derive(Debug, Deserialize)]
@@ -125,11 +135,14 @@ async fn invites_page(request: &PageRequest, state: &FormState, link: Option<Str
         tabs: tabs(request, MembersTab::Invites),
         banner: state.banner(),
         link,
-        form: request.state.gateway.registration().takes_invites().then(|| {
-            FormView::new(request.url("/members/invites"), vec![ControlSection::new("", controls)], t.say("members.invite_make"))
-        }),
+        form: request
+            .state
+            .gateway
+            .registration()
+            .takes_invites()
+            .then(|| FormView::new(request.url(PATH), vec![ControlSection::new("", controls)], t.say("members.invite_make"))),
         rows,
-        pager: request.pager("/members/invites", count, found.next.as_deref()),
+        pager: request.pager(PATH, count, found.next.as_deref()),
     };
     PageReply::page(state.status(), &template)
 }
@@ -156,10 +169,42 @@ fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, Pag
     control::refused(t, form, error, PLACES)
 }
 
+fn of_invite(request: &PageRequest) -> ApiCall {
+    ApiCall { path: path_of(&[("invite", request.path_param("invite"))]), ..ApiCall::default() }
+}
+
+/// The name of an invite: whom it is for, or its id.
+fn name(invite: &InviteObject) -> &str {
+    match invite.note.trim() {
+        "" => &invite.id,
+        note => note,
+    }
+}
+
+/// A revoked invite cannot be opened again, so its name is typed first.
+pub(super) async fn ask_revoking(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let invite: InviteObject = request.read(operations::GET_INVITE, of_invite(&request)).await?;
+    revoking_page(&request, &invite, &FormState::default())
+}
+
+fn revoking_page(request: &PageRequest, invite: &InviteObject, state: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let typed = state.text(TYPED_NAME, t.say("form.type_name")).required();
+    let section = ControlSection::new("", vec![typed]).about(t.say("members.revoke_invite_about"));
+    let action = request.url(&format!("{PATH}/{}/revoke", invite.id));
+    let form = FormView::new(action, vec![section], t.say("keys.revoke_for_good")).dangerous().cancel(request.url(PATH));
+    let layout = request.layout(name(invite)).below("/members", t.say("nav.members")).below(PATH, t.say("members.invites"));
+    PageReply::page(state.status(), &RevokingPage { layout, t, banner: state.banner(), form })
+}
+
 pub(super) async fn revoke(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let call = ApiCall { path: path_of(&[("invite", request.path_param("invite"))]), ..ApiCall::default() };
-    match request.call(operations::REVOKE_INVITE, call).await {
-        Ok(_) => Ok(PageReply::redirect(&request.url("/members/invites")).toast(Toast::Removed)),
-        Err(error) => invites_page(&request, &refused(request.t(), &request.form, error)?, None).await,
+    let invite: InviteObject = request.read(operations::GET_INVITE, of_invite(&request)).await?;
+    let revoked = match check_typed_name(&request.form, name(&invite)) {
+        Ok(()) => request.call(operations::REVOKE_INVITE, of_invite(&request)).await,
+        Err(error) => Err(error),
+    };
+    match revoked {
+        Ok(_) => Ok(PageReply::redirect(&request.url(PATH)).toast(Toast::Removed)),
+        Err(error) => revoking_page(&request, &invite, &FormState::refused(request.t(), &request.form, &error, &[TYPED_NAME])?),
     }
 }

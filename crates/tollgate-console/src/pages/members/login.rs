@@ -45,7 +45,11 @@ pub(super) async fn change_email(request: Arc<PageRequest>) -> Result<PageReply,
 
 pub(super) async fn reset_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
-    match request.call(operations::RESET_TOTP, of_member(&request)).await {
+    let reset = match check_typed_in(form::CODES_NAME, &request.form, &member.name) {
+        Ok(()) => request.call(operations::RESET_TOTP, of_member(&request)).await,
+        Err(error) => Err(error),
+    };
+    match reset {
         Ok(_) => Ok(to_member(&request, &member, Toast::CodesOff)),
         Err(error) => refuse(&request, &member, error).await,
     }

@@ -51,7 +51,7 @@ pub(super) struct MemberSpent {
 pub(super) struct LoginObject {
     email: Option<String>,
     password: bool,
-    totp: bool,
+    pub(super) totp: bool,
     pub(super) passkeys: u64,
     pub(super) oidc: bool,
     signed_in_at: Option<String>,

@@ -4,6 +4,7 @@ use serde_json::json;
 use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL};
 
 use super::{
+    Person,
     attacks::signed_in,
     location,
     operators::{make, make_in, owner, upstream},
@@ -93,6 +94,40 @@ fn channels_that_were_turned_off_together_have_an_undo() {
     assert_eq!(location(&boss.post(&admin.gateway, &undo, &[])), "/channels");
     let states = ["main", "spare", "rest"].map(|name| admin.get(&format!("/admin/v1/channels/{name}"))["status"].clone());
     assert_eq!(states, [json!("on"), json!("on"), json!("off")]);
+}
+
+#[test]
+fn actions_on_chosen_channels_return_to_the_list_with_its_filter() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    let main = id(&admin, "main");
+    let (list, encoded) = ("/channels?q=main&sort=name", "%2Fchannels%3Fq%3Dmain%26sort%3Dname");
+    let page = boss.page(&admin.gateway, list);
+    let (_, bar) = page.split_once("id=\"selection\"").unwrap();
+    assert!(bar.contains("name=\"to\" value=\"/channels?q=main&#38;sort=name\""), "{bar}");
+    let act = |what: &'static str, to: &'static str| [("channel", main.as_str()), ("do", what), ("to", to)];
+    for what in ["off", "on"] {
+        assert_eq!(location(&boss.post(&admin.gateway, "/channel-selection", &act(what, list))), list, "{what}");
+    }
+    for elsewhere in ["//example.com/channels", "/log", "/channels/main", "https://example.com/channels"] {
+        assert_eq!(location(&boss.post(&admin.gateway, "/channel-selection", &act("on", elsewhere))), "/channels", "{elsewhere}");
+    }
+    for (what, field) in [("edit", ("priority", "4")), ("remove", ("typed_name", "main"))] {
+        let asked = location(&boss.post(&admin.gateway, "/channel-selection", &act(what, list))).to_owned();
+        assert_eq!(asked, format!("/channel-selection/{what}?channel={main}&to={encoded}"));
+        let page = boss.page(&admin.gateway, &asked);
+        let [hidden, cancel] =
+            ["name=\"to\" value=", "btn ghost\" href="].map(|part| format!("{part}\"/channels?q=main&#38;sort=name\""));
+        assert!(page.contains(&hidden) && page.contains(&cancel), "{what}: {page}");
+        // The form goes to the same address, so that it is found again after a sign-in.
+        assert!(page.contains(&format!("action=\"{}\"", asked.replace('&', "&#38;"))), "{what}: {page}");
+        let lost = location(&Person::default().post(&admin.gateway, &asked, &[field])).to_owned();
+        let back: String = url::form_urlencoded::byte_serialize(asked.as_bytes()).collect();
+        assert_eq!(lost, format!("/sign-in?to={back}&lost=form"), "{what}");
+        let done = boss.post(&admin.gateway, &asked, &[("channel", main.as_str()), ("to", list), field]);
+        assert_eq!(location(&done), list, "{what}");
+    }
 }
 
 /// The page as another admin sees it.

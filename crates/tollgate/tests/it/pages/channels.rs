@@ -111,6 +111,38 @@ fn operators_read_the_file_and_admins_change_it() {
 }
 
 #[test]
+fn list_of_channels_has_pages_and_is_sorted_by_its_heads() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    for number in 0..51 {
+        let channel = json!({
+            "name": format!("channel-{number:02}"), "provider": "compatible", "base_url": upstream.openai_url(),
+            "private_network": true, "accounts": [{"name": "one", "credential": UPSTREAM_CREDENTIAL}],
+        });
+        admin.post("/admin/v1/channels", &channel);
+    }
+    let cheaper = json!({"name": "two", "credential": UPSTREAM_CREDENTIAL, "cost_multiplier": "0.8"});
+    admin.post("/admin/v1/channels/channel-00/accounts", &cheaper);
+    let rows = |page: &str| page.matches("data-record=\"").count();
+    let first = boss.page(&admin.gateway, "/channels?sort=name");
+    assert!(rows(&first) == 50 && first.contains("52 of 52 channels"), "{first}");
+    assert!(
+        first.contains("aria-sort=\"ascending\"><div class=\"row gap3\">") && first.contains("href=\"?sort=margin\""),
+        "{first}"
+    );
+    assert!(first.contains("× 0.8–1<"), "the lowest and the highest factor: {first}");
+    assert!(first.contains("href=\"/channels?sort=name&#38;after=50\""), "{first}");
+    let second = boss.page(&admin.gateway, "/channels?sort=name&after=50");
+    assert!(rows(&second) == 2 && second.contains("channel-50") && second.contains("52 of 52 channels"), "{second}");
+    // The page is beyond the end once its channels were removed.
+    assert_eq!(rows(&boss.page(&admin.gateway, "/channels?sort=name&after=900")), 50);
+    assert_eq!(boss.get(&admin.gateway, "/channels.csv?sort=name&after=50").text().lines().count(), 53, "a file has all");
+    let of_filter = boss.page(&admin.gateway, "/channels?q=channel-0&sort=margin");
+    assert!(rows(&of_filter) == 10 && of_filter.contains("10 of 52 channels"), "{of_filter}");
+    assert!(of_filter.contains("href=\"?q=channel-0&#38;sort=cost\""), "{of_filter}");
+}
+
+#[test]
 fn channel_is_found_by_the_last_characters_of_a_credential() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);

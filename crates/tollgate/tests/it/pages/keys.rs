@@ -418,6 +418,7 @@ fn actions_on_chosen_keys_return_to_the_list_with_its_filter() {
         let [hidden, cancel] =
             ["name=\"to\" value=", "btn ghost\" href="].map(|part| format!("{part}\"/keys?search=one&#38;sort=name\""));
         assert!(page.contains(&hidden) && page.contains(&cancel), "{what}: {page}");
+        assert!(page.contains(&format!("action=\"{}\"", asked.replace('&', "&#38;"))), "{what}: {page}");
         let done = op.post(&admin.gateway, &format!("/key-selection/{what}"), &[("key", id.as_str()), ("to", list), field]);
         assert_eq!(location(&done), list, "{what}");
     }

@@ -8,7 +8,7 @@ use tollgate_testkit::{Request, wait_for};
 use super::{Person, attacks::signed_in, hidden, location};
 use crate::{
     admin::Admin,
-    identity::{PASSWORD, make_member},
+    identity::{PASSWORD, enable_codes, make_member, sign_in},
     support,
 };
 
@@ -206,6 +206,24 @@ fn admin_ends_sessions_of_a_member() {
 }
 
 #[test]
+fn name_is_typed_before_codes_of_a_member_are_switched_off() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    make_member(&admin, "ann", "member");
+    let mut root = signed_in(&admin, "root");
+    let id = admin.get("/admin/v1/members/ann")["id"].as_str().unwrap().to_owned();
+    let (page, codes) = (format!("/members/{id}"), format!("/members/{id}/codes"));
+    assert!(!root.page(&admin.gateway, &page).contains(&codes), "there are none");
+    enable_codes(&admin, &sign_in(&admin, "ann"));
+    assert!(root.page(&admin.gateway, &page).contains(&format!("action=\"{codes}\"")));
+    let wrong = root.post(&admin.gateway, &codes, &[("codes_name", "an")]);
+    assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());
+    assert_eq!(admin.get("/admin/v1/members/ann/login")["totp"], true);
+    assert_eq!(location(&root.post(&admin.gateway, &codes, &[("codes_name", "ann")])), page);
+    assert_eq!(admin.get("/admin/v1/members/ann/login")["totp"], false);
+}
+
+#[test]
 fn invite_is_created_and_revoked() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
@@ -218,8 +236,21 @@ fn invite_is_created_and_revoked() {
     assert!(page.contains("for eve") && !page.contains(&token), "the link is shown once");
     let (_, rest) = page.split_once("/members/invites/inv_").unwrap();
     let id = format!("inv_{}", rest.split('/').next().unwrap());
-    location(&root.post(&admin.gateway, &format!("/members/invites/{id}/revoke"), &[]));
-    assert!(root.page(&admin.gateway, "/members/invites").contains("Revoked"));
+    // The name is typed first.
+    let revoke = format!("/members/invites/{id}/revoke");
+    assert!(page.contains(&format!("href=\"{revoke}\"")), "{page}");
+    let asked = root.page(&admin.gateway, &revoke);
+    assert!(asked.contains("<h1>for eve</h1>") && asked.contains("name=\"typed_name\""), "{asked}");
+    let wrong = root.post(&admin.gateway, &revoke, &[("typed_name", "eve")]);
+    assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());
+    assert!(root.page(&admin.gateway, "/members/invites").contains(&revoke), "it is still open");
+    location(&root.post(&admin.gateway, &revoke, &[("typed_name", " for eve ")]));
+    let page = root.page(&admin.gateway, "/members/invites");
+    assert!(page.contains("Revoked") && !page.contains(&revoke), "{page}");
+    let nameless = admin.post("/admin/v1/invites", &json!({}))["id"].as_str().unwrap().to_owned();
+    let revoke = format!("/members/invites/{nameless}/revoke");
+    location(&root.post(&admin.gateway, &revoke, &[("typed_name", nameless.as_str())]));
+    assert_eq!(admin.get(&format!("/admin/v1/invites/{nameless}"))["state"], "revoked");
     let newest = admin.post("/admin/v1/invites", &json!({"note": "the last one"}));
     let listed = admin.get("/admin/v1/invites?sort=newest&limit=1");
     assert_eq!((&listed["items"][0]["id"], listed["next"].is_null()), (&newest["id"], false));
@@ -257,6 +288,8 @@ fn audit_log_is_exported_with_its_filter() {
     let mut root = signed_in(&admin, "root");
     admin.patch("/admin/v1/groups/default", &json!({"rpm": 77}));
     let page = root.page(&admin.gateway, "/audit?kind=group");
+    let id = admin.get("/admin/v1/audit?kind=group")["items"][0]["id"].as_str().unwrap().to_owned();
+    assert!(page.contains(&format!("data-copy=\"{id}\"")), "{page}");
     assert!(page.contains("<td title=\"rpm\">Requests per minute</td>") && page.contains("kind=group"), "{page}");
     assert!(page.contains("data-export aria-keyshortcuts=\"e\">CSV"), "{page}");
     let csv = root.get(&admin.gateway, "/admin/v1/audit/export?format=csv&kind=group");

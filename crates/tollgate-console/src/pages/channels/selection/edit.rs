@@ -10,7 +10,7 @@ use crate::{
     pages::{
         budgets,
         channels::form::{NUMBERS, number_or_text, statuses, statuses_control, tags, tags_control},
-        control::{self, Control, ControlSection, FormView, decimal},
+        control::{self, Control, ControlSection, decimal},
         form::{FormData, FormState},
         preferences::Toast,
         reply::{PageFailure, PageReply},
@@ -79,8 +79,7 @@ fn edit_page(
     error: Option<&ApiError>,
 ) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let form = FormView::new(request.url("/channel-selection/edit"), sections(request, state), t.say("form.save"));
-    let form = selection.hidden_in(form).cancel(request.url("/channels"));
+    let form = selection.form(request, "edit", sections(request, state), t.say("form.save"));
     page(request, selection, (t.say("selection.edit_title"), Some(form)), state, error)
 }
 

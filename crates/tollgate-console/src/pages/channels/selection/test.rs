@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
 
-use super::Selection;
+use super::{Selection, list};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
@@ -41,11 +41,11 @@ pub(super) fn run(request: &Arc<PageRequest>, selection: Selection) -> Result<Pa
         count => t.say_with("selection.test_about", &[("count", &count.to_string()), ("at_once", &at_once)]),
     };
     let page = StagesPage {
-        layout: request.layout(t.say("selection.test_title")).below("/channels", t.say("nav.channels")).returns_to("/channels"),
+        layout: request.layout(t.say("selection.test_title")).below("/channels", t.say("nav.channels")).returns_to(list(request)),
         t,
         about,
         note: t.say("test.about"),
-        back: (request.url("/channels"), t.say("selection.back")),
+        back: (request.url(list(request)), t.say("selection.back")),
     };
     let names: Vec<String> = selection.channels.into_iter().map(|channel| channel.name).collect();
     let icons = page.layout.icons();
