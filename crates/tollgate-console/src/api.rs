@@ -261,7 +261,7 @@ mod tests {
                 }
             }
             Some("boolean") => true,
-            // JSON of any kind, for whose length JSON Schema has no word.
+            // JSON of any kind: JSON Schema cannot bound its length.
             None if schema["x-max-bytes"].is_number() => true,
             Some(_) | None => schema["anyOf"].is_array() || schema["minimum"].is_number() && schema["maximum"].is_number(),
         };

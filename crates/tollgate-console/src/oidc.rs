@@ -45,7 +45,7 @@ pub struct OidcSettings {
     pub client_secret: Option<Secret>,
     /// Separated by blanks; begins with `openid`.
     pub scopes: String,
-    /// Claim with roles, or a path of names separated by dots; `None`: roles are kept here.
+    /// Claim with roles, or a path of names separated by dots; `None`: roles are managed in the console.
     pub role_claim: Option<String>,
     /// Values of the claim that make an admin.
     pub admins: Vec<String>,

@@ -39,7 +39,7 @@ pub(crate) struct Shares<K> {
     held: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// One of a holder's share, until it is dropped.
+/// One place of a holder's share, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share<K: Eq + Hash> {
     held: Arc<Mutex<HashMap<K, usize>>>,

@@ -234,7 +234,8 @@ async fn one_destination(context: RequestContext) -> Result<ApiResponse, ApiErro
     shown(&rows::find(&context, RowKind::AlertDestination, None, context.path_param("name")).await?)
 }
 
-/// Refuses an address of this machine or of a private network, to which no message would be sent. A destination that is off may have one.
+/// Refuses an address of this machine or of a private network, to which no message would be sent. A disabled destination may have such an
+/// address.
 fn check_address(spec: &AlertDestinationSpec) -> Result<(), ApiError> {
     match private_host(&spec.url).filter(|_| spec.on && !spec.private_network) {
         None => Ok(()),

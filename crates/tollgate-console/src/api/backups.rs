@@ -118,7 +118,7 @@ pub(super) async fn require_room(jobs: &Jobs) -> Result<(), ApiError> {
     Err(ApiError::conflict("too_many_backups", message))
 }
 
-/// Refuses a name that is none of a backup.
+/// Refuses a name that is not a backup's.
 pub(super) async fn require(jobs: &Jobs, name: &str) -> Result<(), ApiError> {
     let wanted = name.to_owned();
     if on_folder(jobs, move |folder| Ok(folder.find(&wanted))).await?.is_some() {

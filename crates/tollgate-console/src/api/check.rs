@@ -32,7 +32,7 @@ fn range_at(object: &Object, path: &[Step]) -> Option<NumberRange> {
     NumberRange::of(&kind?)
 }
 
-/// Writes checked fields into a row; the others stay.
+/// Writes checked fields into a row; other fields are unchanged.
 pub(crate) fn write<R: Row>(members: &Map<String, Value>, row: &mut R) -> Result<(), ApiError> {
     let mut problems = Vec::new();
     assign(row, members, &mut problems);
@@ -115,13 +115,13 @@ pub(crate) fn query(fields: &[FieldShape], text: &str) -> Result<Map<String, Val
     }
 }
 
-/// Faults of one query that are looked for.
+/// Most faults that are collected from one query.
 const MAX_FAULTS: usize = 20;
 
 /// Fewest characters of a service key.
 const SHORTEST_KEY: usize = 16;
 
-/// The problem without the value, if that is as long as a key: it may be one that was sent by mistake.
+/// The problem without the value if the value is as long as a key, because it may be a key that was sent by mistake.
 fn without_secret(problem: &Problem, value: &str) -> Problem {
     let mut problem = problem.clone();
     if let Fault::Value(message) = &mut problem.fault

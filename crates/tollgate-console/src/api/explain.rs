@@ -37,7 +37,7 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
     ])
     .returns(ResponseSchema::Document)];
 
-/// The key of the request, or one of its group that has no limits.
+/// The key of the request, or a hypothetical key of its group without limits.
 async fn caller(context: &RequestContext) -> Result<Key, ApiError> {
     match (context.query.text("key"), context.query.text("group")) {
         (Some(key), None) => {

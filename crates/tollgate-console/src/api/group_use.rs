@@ -1,4 +1,4 @@
-//! The list of groups with who has each of them and how many models it offers.
+//! The list of groups with the numbers of their members, keys and models.
 
 use std::slice;
 
@@ -60,7 +60,7 @@ fn add(shown: &mut Map<String, Value>, users: GroupUsers, models: usize) {
     shown.insert(MODELS.name.to_owned(), models.into());
 }
 
-/// Models that a group offers; none of one that was made on another node within the last second.
+/// Models that a group offers; empty for a group that another node created within the last second.
 fn models(catalog: &Catalog, group: &str) -> usize {
     let group = catalog.group_by_name(group);
     group.map_or(0, |group| visible_offers(catalog, Audience::of_groups(slice::from_ref(group))).len())

@@ -1,4 +1,4 @@
-//! Health in time: when accounts and channels could not be used, why, and until when.
+//! Health over time: when accounts and channels could not be used, why, and until when.
 
 use std::collections::HashMap;
 
@@ -131,7 +131,7 @@ pub(super) static ROUTES: &[Route] = &[
         .returns(ResponseSchema::Page(&UPTIME)),
 ];
 
-/// When the nodes ran that recorded transitions.
+/// When each node that recorded transitions ran.
 struct Nodes {
     runs: Vec<NodeRun>,
     now: Timestamp,
@@ -142,7 +142,7 @@ impl Nodes {
         self.runs.iter().filter(|run| run.node == node).map(|run| run.seen_at).max()
     }
 
-    /// When a run was over, as far as is known.
+    /// When a run ended, as far as is known.
     fn end(&self, run: &NodeRun) -> Timestamp {
         if self.now.ms_since(run.seen_at) > NODE_GONE_MS { run.seen_at } else { self.now.max(run.seen_at) }
     }

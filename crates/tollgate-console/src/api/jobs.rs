@@ -237,7 +237,7 @@ async fn record(context: &RequestContext, job: &Job, action: JobAction) -> Resul
     context.apply(&[Change::RecordJob { id: job.id.to_string(), name: job.kind.as_str(), action }]).await.map(drop)
 }
 
-/// The kind with its article, at the beginning of a sentence.
+/// The kind with its article, to begin a sentence.
 fn named(kind: JobKind) -> String {
     format!("{} {}", if matches!(kind, JobKind::Import | JobKind::Export) { "An" } else { "A" }, kind.as_str())
 }
@@ -323,7 +323,8 @@ fn replay(body: &InputFields) -> Result<JobRequest, ApiError> {
 async fn cancel(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let job = find(&context)?;
     if job.request_cancel(&context.actor().name) {
-        // Cancelled first: a database that takes no writes must not keep a job running.
+        // The job is cancelled before the audit entry is written: a database that takes no writes must not keep a job
+        // running.
         let recorded = record(&context, &job, JobAction::Cancel).await;
         let _ = timeout(CANCEL_TIMEOUT, job.status().wait_for(|status| status.state.has_ended())).await;
         recorded?;

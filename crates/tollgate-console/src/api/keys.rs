@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-/// State of a key, the most lasting first.
+/// State of a key, the most permanent first.
 const STATES: [&str; 6] = ["revoked", "disabled", "expired", "member_suspended", "exhausted", "active"];
 
 static KEY: Object = row_object!(
@@ -62,7 +62,7 @@ static PRESENTED: Object = Object::of(
 );
 
 const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScope::Operator) };
-/// Reads: members see their own keys, operators those of all.
+/// Access to read: members see their own keys, operators all keys.
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Operator }, ..RESOURCE };
 
 const MEMBER: FieldShape = both("member", NAME, "Of this member, by name or id.");
@@ -253,7 +253,7 @@ fn member_of(filter: &RowFilter) -> Option<MemberId> {
     filter.parent.as_deref().and_then(MemberId::parse)
 }
 
-/// A key, with its use if that is asked for.
+/// A key, with its usage if requested.
 fn with_use(mut shown: Map<String, Value>, row: &StoredRow, used: Option<&ShownUse>) -> Value {
     if let Some(used) = used {
         used.add_to(&mut shown, &row.id);

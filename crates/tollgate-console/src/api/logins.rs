@@ -1,4 +1,4 @@
-//! The means by which members sign in, as shown to the member and to admins.
+//! The ways in which a member can sign in, as shown to the member and to admins.
 
 use serde_json::{Value, json};
 use tollgate_core::MemberId;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-/// Members among which is searched, at most.
+/// Maximum number of members that are searched.
 const MAX_ROWS: usize = 20_000;
 
 pub(super) const PARAMETERS: [FieldShape; 5] = [
@@ -146,7 +146,7 @@ async fn spent(context: &RequestContext) -> Result<HashMap<String, (NanoUsd, u64
     Ok(sums.into_iter().map(|sum| (sum.of, (sum.sale, sum.requests))).collect())
 }
 
-/// The last requests of members, by id, those with revoked keys included.
+/// The last requests of members, by id, including requests with keys that are revoked now.
 async fn last_uses(context: &RequestContext, members: impl Iterator<Item = &str>) -> Result<LastUses, ApiError> {
     let members = members.filter_map(MemberId::parse).collect();
     let _permit = context.acquire_heavy_permit().await?;
@@ -159,7 +159,7 @@ fn order(found: &mut [Found], sort: &str) {
         "newest" => found.reverse(),
         "name" => found.sort_by_cached_key(|member| member.spec.name.to_lowercase()),
         "spent" => found.sort_by_key(|member| Reverse(member.spent)),
-        // Members without a request are last.
+        // Members without requests sort last.
         "last_used" => found.sort_by_key(|member| Reverse(member.last_used)),
         _ => {}
     }

@@ -1,4 +1,5 @@
-//! Passwords: a member changes the own one; one-time links set one for the first admin and for those who forgot theirs.
+//! Passwords: members change their own; one-time links set the password of the first admin and of members who forgot
+//! theirs.
 
 use serde_json::json;
 use tollgate_core::{MemberId, MemberStatus};

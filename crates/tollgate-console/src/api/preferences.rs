@@ -1,4 +1,4 @@
-//! Preferences of the member of a request: how pages are shown, and when the member is notified about own budgets and the balance.
+//! Preferences of the request's member: how pages are shown, and when to notify the member about their budgets and balance.
 
 use std::collections::BTreeSet;
 
@@ -135,7 +135,7 @@ pub(crate) fn time_zones() -> impl Iterator<Item = String> {
     jiff::tz::db().available().map(|name| name.as_str().to_owned())
 }
 
-/// A choice as the body has it: an unknown or empty word is none.
+/// The choice in the body; `None` for an unknown or empty word.
 pub(crate) fn choice(known: &[&str], word: &str) -> Value {
     known.iter().find(|one| **one == word).map_or(Value::Null, |one| Value::from(*one))
 }

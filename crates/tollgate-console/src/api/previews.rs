@@ -1,5 +1,5 @@
 //! Effects of a change to a group or key through price limits: the accounts it would newly exclude. They are computed before
-//! the change is saved, because the figures of a limit do not show them.
+//! the change is saved, because the numbers of a limit alone do not show them.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -84,7 +84,7 @@ pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]
     preview_effects_of(context, changes, is_dry_run(context)).await
 }
 
-/// As [`preview_effects`], but a dry run needs no confirmation and is not refused.
+/// Like [`preview_effects`], but a dry run needs no confirmation and is not refused.
 pub(super) async fn preview_effects_of(
     context: &RequestContext,
     changes: &[Change],

@@ -1,4 +1,4 @@
-//! Proxies of channels: which channels reach their upstream through which, their tests, and setting them for several channels.
+//! Proxies of channels: which channels use which proxy, tests, and setting the proxy of several channels.
 
 use std::collections::BTreeMap;
 

@@ -52,7 +52,7 @@ pub(super) async fn find(context: &RequestContext, kind: RowKind, parent: Option
     found.ok_or_else(|| ApiError::not_found(kind))
 }
 
-/// The row of this name: after a write, the one that was written.
+/// The row of this name, after a write that created or changed it.
 pub(super) async fn written(
     context: &RequestContext,
     kind: RowKind,

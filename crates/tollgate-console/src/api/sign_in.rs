@@ -50,7 +50,7 @@ pub(super) static SIGN_IN: Object = Object::of(
     ],
 );
 
-/// The member's choice at the sign-in.
+/// The member's choice when signing in.
 pub(super) const REMEMBER: FieldShape = both(
     "remember",
     Kind::Flag,
@@ -81,7 +81,7 @@ impl SignInWay {
         Self::of(method).remembered(context.body.flag("remember"))
     }
 
-    /// Of the session that replaces this one, after the member has proved the password.
+    /// Like the session that this one replaces, after the member has proved the password.
     pub(super) const fn renewing(signed_in: &SignedIn) -> Self {
         Self::of(SignInMethod::Password).remembered(signed_in.session.spec.is_remembered)
     }
@@ -91,7 +91,8 @@ impl SignInWay {
 /// whose failed attempts are cleared on success; and whether the session is kept when the browser is closed.
 pub(super) type Challenge = (String, i64, String, bool);
 
-/// The member was identified. Answers with a session, or with a challenge if a one-time code is needed too.
+/// Continues after the member was identified: answers with a session, or with a challenge if a one-time code is needed
+/// too.
 pub(super) async fn admit(
     context: &RequestContext,
     member: &LoginMember,

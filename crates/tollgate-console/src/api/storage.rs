@@ -1,4 +1,4 @@
-//! `/admin/v1/storage`: what the database and the journal take on the disk, and the version of the schema.
+//! `/admin/v1/storage`: the disk space of the database and the journal, and the version of the schema.
 
 use serde_json::{Value, json};
 use tollgate_store::{

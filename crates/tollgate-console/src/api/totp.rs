@@ -1,4 +1,4 @@
-//! One-time codes of the own member: set up, confirmed, switched off, and their recovery codes.
+//! One-time codes of the member who sends the request: set up, confirm, switch off, and recovery codes.
 
 use serde_json::json;
 use tollgate_core::Secret;

@@ -79,7 +79,7 @@ pub(crate) fn document(version: &str) -> Value {
     })
 }
 
-/// Whether a path is described. One that only has a slash more than another one is not.
+/// Whether a path is described. A path that differs from another only by a trailing slash is not.
 fn is_described(path: &str) -> bool {
     !path.ends_with('/')
 }

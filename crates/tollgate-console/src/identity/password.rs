@@ -24,7 +24,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// as others.
 const DUMMY: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// Passwords of at least ten characters that everybody tries first.
+/// The most common passwords of at least ten characters.
 pub(crate) const COMMON: [&str; 60] = [
     "0123456789",
     "1029384756",

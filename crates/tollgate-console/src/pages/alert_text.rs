@@ -206,7 +206,7 @@ mod tests {
         said(t, condition.rule.as_str(), &detail.into(), "n1").unwrap_or_else(|| panic!("{condition:?} is not told"))
     }
 
-    /// The details that core gives are sufficient for each sentence.
+    /// The facts that core records are sufficient for each sentence.
     #[test]
     fn alert_conditions_are_translated() {
         let budget = Budget { amount: NanoUsd(10_000_000_000), window: Window::Month, action: BudgetAction::Block };

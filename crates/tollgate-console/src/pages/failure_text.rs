@@ -1,4 +1,4 @@
-//! Why a connection was not made, which the gateway says in English, in the reader's language.
+//! Translates the gateway's English reasons for failed connections into the reader's language.
 
 use tollgate_core::UnlistedAddress;
 

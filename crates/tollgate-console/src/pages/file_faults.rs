@@ -11,7 +11,8 @@ const MAX_FAULTS: usize = 20;
 /// Placeholders whose values are sentences themselves.
 const SENTENCES: [&str; 5] = ["problem", "expected", "found", "kind", "other"];
 
-/// The sentences, those that others could be taken for first.
+/// The sentences in the order in which they are tried: a specific one comes before a general one that matches its
+/// texts, too.
 fn sentences(t: Locale) -> impl Iterator<Item = &'static str> {
     about_rows(t).into_iter().chain(about_values(t)).chain(words(t))
 }

@@ -149,7 +149,7 @@ static PARAMETER_SET: Object = Object::of(
     ],
 );
 
-/// The document. Only what its viewer sees is in it.
+/// The document. It contains only what its viewer may see.
 pub(crate) static SQUARE: Object = Object::of(
     "ModelSquare",
     &[
@@ -257,7 +257,7 @@ pub(super) fn offer_document(offer: &OfferPart, state: OfferState, traffic: &Tra
     OfferDocument { json, parameter_sets: offer.protocols.iter().map(|protocol| protocol.parameter_set).collect() }
 }
 
-/// The document for a viewer; of one model or one group if asked for.
+/// The document for a viewer, optionally of one model or one group.
 pub(super) fn represent(
     snapshot: &SquareSnapshot,
     viewer: &Viewer,
@@ -374,7 +374,7 @@ fn tags(badge: Option<ModelBadge>, is_new: bool) -> Vec<&'static str> {
     is_new.then_some("new").into_iter().chain(said).collect()
 }
 
-/// The place of each model by its answered requests in the viewer's groups.
+/// The rank of each model by its answered requests in the viewer's groups.
 fn popularity<'a>(snapshot: &SquareSnapshot, models: &[&'a [VisibleModel]]) -> HashMap<&'a str, usize> {
     let answered = |offers: &&'a [VisibleModel]| {
         let name = offers[0].model.spec.name.as_str();

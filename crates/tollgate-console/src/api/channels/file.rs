@@ -102,7 +102,7 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(json!({"channel": name, "version": version(&edit.after), "file": edit.after, "lines": lines})))
 }
 
-/// Distinguishes states of a channel.
+/// A tag that distinguishes the states of a channel.
 fn version(file: &str) -> String {
     hex::encode(&Sha256::digest(file)[..16])
 }

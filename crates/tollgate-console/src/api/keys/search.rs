@@ -130,7 +130,7 @@ async fn selected(context: &RequestContext, filter: RowFilter, sort: &str) -> Re
     Ok(keys)
 }
 
-/// The use of all keys that the query selects.
+/// The usage of all keys that the query selects.
 pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let filter = row_filter(&context).await?;
     let member = member_of(&filter);

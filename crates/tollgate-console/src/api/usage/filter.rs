@@ -100,7 +100,8 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
     ApiError::first_of(faults).map(|()| filter)
 }
 
-/// A group's id. Members do not see groups, and cannot find out which there are: an unknown one has no records, like one of others.
+/// A group's id. Members do not see groups, and cannot find out which exist: an unknown group has no records, like a group of
+/// others.
 async fn group(context: &RequestContext) -> Result<Option<GroupId>, ApiError> {
     let Some(name) = context.query.text("group").filter(|_| context.is_caller_view()) else {
         return recorded_rows::id(context, RowKind::Group, "group", GroupId::parse).await;
@@ -179,7 +180,7 @@ pub(in crate::api) fn outcomes(text: &str) -> Result<Vec<Outcome>, ApiError> {
     })
 }
 
-/// The outcomes in `refused,upstream_broke`, or else the first word that is none.
+/// The outcomes in `refused,upstream_broke`; the error is the first word that is not an outcome.
 pub fn parse_outcomes(text: &str) -> Result<Vec<Outcome>, &str> {
     text.split(',').map(str::trim).map(|word| outcome(word).ok_or(word)).collect()
 }

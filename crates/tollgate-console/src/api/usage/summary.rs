@@ -202,7 +202,7 @@ pub(crate) fn tag_grouping(word: &str) -> Option<SummaryBy> {
     TagName::parse(word.strip_prefix("tag:")?).map(SummaryBy::Tag)
 }
 
-/// Bounds the range of a summary by short times.
+/// Bounds the range of a summary by hour or by five minutes.
 pub(super) fn check_range(
     (since, until): (Option<Timestamp>, Option<Timestamp>),
     now: Timestamp,

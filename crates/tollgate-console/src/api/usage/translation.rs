@@ -1,5 +1,5 @@
-//! What became of a request on its way to the upstream, and of the answer on its way back: the stored body is written again as the path
-//! of a request does it, with the catalog in force. For operators, because it shows channels; only contents that they may read.
+//! The translation of a stored request and its answer: the stored bodies are translated again by the code of the request path, with the
+//! catalog in force. For operators, because it shows channels; only contents that they may read.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -141,7 +141,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     PageReply::ok(&template)
 }
 
-/// Leaves the channels of a filter, in this order.
+/// Keeps the channels of a filter, in this order.
 pub(super) fn select(filter: &ChannelFilter, sort: &str, states: &mut Vec<ChannelState>, sources: &Sources) {
     states.retain(|state| filter.selects(state, &groups_of(state, sources)));
     let errors = |state: &ChannelState| {

@@ -8,7 +8,7 @@ use crate::{
     pages::{locale::Locale, problem},
 };
 
-/// Stands for a bound of `clamp` that is absent.
+/// The text for an absent bound of `clamp`.
 const NO_BOUND: &str = "-";
 
 /// The edits of a channel as lines.

@@ -51,7 +51,7 @@ impl TestUsage {
         Some(amount.unwrap_or_else(|| Amount::plain(t.say("price.none").to_owned())))
     }
 
-    /// All of it in words; `None`: the provider counted no tokens.
+    /// Everything in words; `None`: the provider counted no tokens.
     pub(super) fn text(&self, t: Locale) -> Option<String> {
         let (input, output) = self.counts()?;
         let tokens = t.say_with("test.tokens", &[("input", &input), ("output", &output)]);

@@ -178,15 +178,15 @@ pub(super) struct RecordDetail {
     pub(super) price: Option<PriceTable>,
     pub(super) costs: Vec<AttemptCost>,
     pub(super) trace: Vec<TraceRow>,
-    /// The path of the question why a channel of the trace is not chosen for this model and key.
+    /// The path to the question why a channel of the trace is not chosen for this model and key.
     pub(super) why: Option<String>,
     pub(super) catalog: String,
     pub(super) has_contents: bool,
-    /// Whether the reader sees what the upstream was sent, or why not.
+    /// Whether the reader sees the request to the upstream, or why not.
     pub(super) has_translation: bool,
 }
 
-/// What an attempt cost, if it cost something.
+/// The cost of an attempt, if it is not 0.
 #[derive(Debug)]
 pub(super) struct AttemptCost {
     /// The attempt's number in the time line.
@@ -367,7 +367,7 @@ fn price(t: Locale, lines: &LinesObject, (multiplier_label, amount_label): (&'st
     }
 }
 
-/// The candidates: those that were planned in their order, with what became of them, and why others were not.
+/// The candidates: planned accounts in their order with their results, and excluded accounts with the reasons.
 fn trace(t: Locale, record: &RecordObject) -> Vec<TraceRow> {
     // An account can be tried more than once: each of its attempts belongs to one entry.
     let mut untold: Vec<&AttemptObject> = record.attempts.iter().collect();
@@ -388,7 +388,7 @@ fn trace(t: Locale, record: &RecordObject) -> Vec<TraceRow> {
     record.trace.iter().map(row).collect()
 }
 
-/// The path of the question, on the page of a channel that was excluded, else of the first one.
+/// The path of the question, on the page of an excluded channel if there is one, else of the first channel.
 fn why(record: &RecordObject) -> Option<String> {
     let named = || record.trace.iter().filter(|entry| !entry.channel.is_empty());
     let entry = named().find(|entry| !entry.is_planned()).or_else(|| named().next())?;

@@ -1,4 +1,4 @@
-//! The thresholds of own budgets and of the balance at which the member is notified, and whether by mail.
+//! The thresholds of the member's budgets and balance for notices, and whether notices are mailed.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageF
     }
 }
 
-/// What is the default stays unset, so that it follows a later default.
+/// A value that equals the default is left unset, so that it follows later changes of the default.
 async fn store(request: &PageRequest) -> Result<(), ApiError> {
     let form = &request.form;
     let percents = percents(form.value("notice_percents"))?;

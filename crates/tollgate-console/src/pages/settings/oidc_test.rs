@@ -1,4 +1,4 @@
-//! The test of the OpenID provider, as stages with what each found.
+//! The test of the OpenID provider: its stages with their findings.
 
 use std::{convert::Infallible, sync::Arc};
 

@@ -35,7 +35,7 @@ impl<'a> Subject<'a> {
         request.query.filled("model").map_or(Self::Groups, Self::Model)
     }
 
-    /// The factor that a group has for it; empty: none of the model's own.
+    /// The factor that a group has for the model; empty if it has none for exactly this model.
     fn written(self, group: &GroupObject) -> &str {
         match self {
             Self::Groups => &group.sale_multiplier,
@@ -43,7 +43,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// A factor as it was typed; `None`: the model is to have none of its own.
+    /// A typed factor; `None` removes the model's own factor.
     fn read(self, form: &FormData, field: &str) -> Result<Option<Multiplier>, ApiError> {
         match (self, form.filled(field)) {
             (Self::Model(_), None) => Ok(None),
@@ -177,7 +177,7 @@ pub(in crate::pages::pricing) async fn save(request: Arc<PageRequest>) -> Result
     }
 }
 
-/// Changes one group after the other; the first refusal ends it.
+/// Changes one group after the other, up to the first refusal.
 async fn write(request: &PageRequest, changes: Vec<Changed>) -> Result<(), ApiError> {
     let query = if request.form.value("confirm") == "true" { "confirm=true".to_owned() } else { String::new() };
     for Changed { index, group, body, revision } in changes {
