@@ -22,7 +22,7 @@ pub(crate) struct LoginRow {
     pub(crate) state: LoginState,
 }
 
-/// A login whose member is notified by mail, with the alerts that the member was notified of; `None` without an address.
+/// A login whose member is notified by mail, with the alerts that were mailed; `None` without an address.
 pub(crate) fn mailed_member(login: &LoginRow, notified: Vec<String>) -> Option<MailedMember> {
     let (member, email) = (MemberId::parse(&login.member)?, login.email.clone()?);
     Some(MailedMember { member, email, preferences: login.state.preferences.clone(), notified })

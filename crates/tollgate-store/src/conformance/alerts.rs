@@ -1,4 +1,4 @@
-//! Alerts: raised once until they are over, with messages that one node at a time sends.
+//! Alerts: each is raised once until it ends, and one node at a time sends its messages.
 
 use tollgate_core::{AlertCondition, AlertRule, KeyStatus, Secret, Timestamp};
 
@@ -29,7 +29,7 @@ pub(super) async fn destination_keeps_its_secrets_sealed(store: &Store) {
     assert_eq!((found.secrets.url.as_str(), found.secrets.secret.as_deref()), ("https://x.example.com/canary", Some("key")));
     let rows = store.listing.page(&RowFilter::of(RowKind::AlertDestination, 10)).await.unwrap();
     assert!(rows[0].keeps_secret && rows[0].read::<AlertDestinationSpec>().unwrap().url.ends_with("/***"));
-    // A secret that is not given stays; an empty one removes it.
+    // A secret that is not given is kept; an empty one removes it.
     apply(store, &[put("ops", None, None)]).await.unwrap();
     assert_eq!(read().await.secrets, found.secrets);
     apply(store, &[put("ops", None, Some(""))]).await.unwrap();

@@ -67,7 +67,7 @@ pub(super) async fn transitions_are_found_by_time_and_subject(store: &Store) {
     let (of_a, of_b, of_all) = ((channel, Some(a)), (channel, Some(b)), (channel, None));
     let open = transition(of_a, 100, Some(160), None);
     store.health_history.record_transitions("one", &[transition(of_a, 10, Some(20), None), open]).await.unwrap();
-    // The first one ends, in one batch with another state of it.
+    // The first transition ends, in the same batch as another state of it.
     let first = transition(of_a, 10, Some(20), Some(30));
     let of_channel = transition(of_all, 50, None, Some(60));
     store.health_history.record_transitions("one", &[transition(of_a, 10, Some(25), None), of_channel, first]).await.unwrap();
@@ -158,7 +158,7 @@ pub(super) async fn last_test_of_an_account_replaces_the_one_before(store: &Stor
     assert_eq!(history.last_tests(first..=last).await.unwrap(), []);
     history.save_last_tests(&[(a, passed.clone()), (b, passed.clone())]).await.unwrap();
     history.save_last_tests(&[(a, failed.clone())]).await.unwrap();
-    // A test of another node that was over before is not the last one.
+    // A test of another node that ended earlier is not the last one.
     history.save_last_tests(&[(a, test(15, None))]).await.unwrap();
     history.save_last_tests(&[]).await.unwrap();
     let mut expected = vec![(a, failed), (b, passed.clone())];

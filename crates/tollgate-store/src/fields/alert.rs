@@ -142,7 +142,7 @@ fn problems(input: &DestinationInput) -> Vec<FieldProblem> {
     found
 }
 
-/// Whether a valid bot token is given or already stored. The token becomes a part of the request's path.
+/// Whether a valid bot token is given or already stored. The token becomes part of the request's path.
 fn has_bot_token(input: &DestinationInput) -> bool {
     let is_token = |text: &str| {
         let of_secret = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
@@ -166,7 +166,7 @@ fn is_mail_address(text: &str) -> bool {
         && text.split_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty() && !domain.contains('@'))
 }
 
-/// The address as it may be shown. The error is the end of a sentence.
+/// The address without its secret parts. The error is the end of a sentence.
 fn redacted(text: &str) -> Result<String, String> {
     let form = || "is no address such as https://example.com/hook or smtp://user@mail.example.com:587".to_owned();
     let url = Url::parse(text).map_err(|_| form())?;

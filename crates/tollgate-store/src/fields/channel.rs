@@ -25,7 +25,8 @@ const DAY_MS: i64 = 86_400_000;
 const STARS: &str = "***";
 const TAG: Kind = Kind::Name { max: 40 };
 const STATUS: Kind = Kind::Integer { min: 401, max: 599 };
-/// Statuses that are about the request, so that one caller could pause every account, and 429, after which an account always cools.
+/// Statuses that cannot be set: those about the request, with which one caller could pause every account, and 429, after which an
+/// account always cools.
 const NEVER_PAUSING: [i64; 6] = [404, 409, 413, 415, 422, 429];
 
 table!(
@@ -48,7 +49,7 @@ table!(
                  admins may change it."
             )
             .default_text("by provider")
-            // An empty one is refused for providers that need an address, see below.
+            // An empty address is refused below for providers that need one.
             .rule(|value| match value.as_str().unwrap_or_default() {
                 "" => Ok(()),
                 url => check_url(url, &["http", "https"]),

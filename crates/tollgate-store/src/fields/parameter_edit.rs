@@ -12,7 +12,7 @@ const TEXT: Kind = Kind::Text { min: 1, max: 128 };
 const MAX_BOUND: f64 = 1e15;
 const NUMBER: Kind =
     Kind::Form { expected: "a number", schema: || json!({"type": "number", "minimum": -MAX_BOUND, "maximum": MAX_BOUND}) };
-/// JSON Schema has no word for the length of a value.
+/// JSON Schema cannot bound the length of an arbitrary value.
 const VALUE: Kind = Kind::Form { expected: "a value", schema: || json!({"x-max-bytes": ParameterEdit::MAX_FORCED_BYTES}) };
 
 /// A bound of `clamp`.

@@ -18,7 +18,7 @@ impl FieldValue for F64 {
     }
 }
 
-/// Most levels or efforts of a model, and the longest of their names, in characters.
+/// Maximum number of levels or efforts of a model, and maximum length of their names, in characters.
 const MAX_LEVELS: usize = 16;
 const MAX_LEVEL_NAME: usize = 32;
 

@@ -1,4 +1,4 @@
-//! Tables against the types they describe.
+//! Compares the tables with the types they describe.
 
 use serde_json::{Value, json};
 use tollgate_core::{ChannelSpec, ModelMapping, ModelSpec, Price, PriceTier, ScheduledPrice};

@@ -95,8 +95,8 @@ impl SqlStore {
         Ok(used.into_iter().collect())
     }
 
-    /// The latest and widest sums are read first, and those of a key only until one with requests is found: so most keys, which are used
-    /// all the time, take the sums of a month.
+    /// The latest and widest sums are read first, and the search for a key ends at the first sum with requests. Most keys are used all
+    /// the time and need only the sums of a month.
     pub(in crate::sql) async fn keys_without_use(
         &self,
         filter: KeyUseFilter,
@@ -153,7 +153,8 @@ impl SqlStore {
         Ok(last.into_iter().collect())
     }
 
-    /// The sums by day show which keys a member used on the last day with requests; the last request of one of them is the member's.
+    /// The sums by day show which keys a member used on the last day with requests; the latest of their last requests is the
+    /// member's.
     pub(in crate::sql) async fn last_requests_of_members(
         &self,
         members: &[MemberId],
