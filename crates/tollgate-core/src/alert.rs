@@ -135,7 +135,7 @@ pub struct AlertCondition {
     pub text: String,
     /// Further facts for programs, by name.
     pub detail: Vec<(&'static str, String)>,
-    /// Listed without a message, because another condition says more.
+    /// Listed without a message, because another condition reports more.
     pub is_quiet: bool,
 }
 

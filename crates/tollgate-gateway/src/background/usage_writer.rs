@@ -38,7 +38,7 @@ use crate::{
     },
 };
 
-/// Maximum records per transaction. The more there are, the more of them share a row of sums: PostgreSQL takes half as long for a
+/// Maximum records per transaction. In a larger batch more records share a row of sums: PostgreSQL takes half as long for a
 /// record in a batch of 16,384 as in one of 4,096.
 const BATCH_SIZE: usize = 16_384;
 /// Longest wait of a record for its batch. The writer sleeps on the timer and not on the queue, so that only the first
@@ -139,7 +139,7 @@ impl UsageWriter {
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut phase = self.shared.serving.hand_over.subscribe();
-        // A process that was just started may be paused by now.
+        // A process that has just started may already be paused.
         phase.mark_changed();
         loop {
             let now = self.now();

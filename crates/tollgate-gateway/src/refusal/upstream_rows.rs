@@ -18,7 +18,7 @@ const UNKNOWN_RECOVERY_SECS: u32 = 30;
 /// shorten the conversation.
 const TOO_LONG: &str = "prompt is too long";
 
-/// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` regardless of the headers.
+/// Type of a 503 that is not caused by load. Claude Code repeats an `overloaded_error` regardless of the headers.
 const NOT_OVERLOADED: &str = "api_error";
 
 /// E40. Callers are told not to retry if the cause lasts until an operator acts. A model without any configured account may be in

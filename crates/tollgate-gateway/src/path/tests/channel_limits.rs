@@ -1,4 +1,4 @@
-//! Channels with limits of their own, which are of all their accounts together.
+//! Channels with limits, which apply to all their accounts together.
 
 use tollgate_core::{Outcome, Provider};
 

@@ -33,7 +33,7 @@ fn event(upstream: Protocol, data: &serde_json::Value) -> String {
     }
 }
 
-/// Makes the event of a piece of the arguments.
+/// Makes the event for a piece of the arguments.
 type PieceOfCall = Box<dyn Fn(&str) -> serde_json::Value>;
 
 /// The events of an answer that is one call: its beginning, its pieces and its end.

@@ -241,7 +241,7 @@ fn failures_of_one_key_affect_only_that_key() {
     assert!(!usable(1) && usable(2));
     assert!(registry.resting(NOW).is_empty(), "other nodes are not told");
     assert_eq!(registry.take_unsaved().len(), 1, "but operators see it");
-    // A probe is not due for the other key when the time is over.
+    // When the time is over, no probe is due for the other key.
     registry.begin_request(account.id, Some(key(2)), NOW.plus_ms(20_000));
     assert_eq!(registry.snapshot_for(key(1)).status(account.id, NOW.plus_ms(20_000)).availability, Availability::ProbeDue);
     fails(2);

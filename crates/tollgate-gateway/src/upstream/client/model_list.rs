@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Largest list; the longest known one has a tenth of it.
+/// Maximum size of a list; the longest known one has a tenth of it.
 const MAX_LIST_BYTES: usize = 8 << 20;
 /// Names that are returned.
 const MAX_NAMES: usize = 5_000;

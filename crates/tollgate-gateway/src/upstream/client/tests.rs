@@ -1,4 +1,4 @@
-//! The connection pool against misbehaving upstreams; every test has its own on a free loopback port.
+//! Tests the connection pool against misbehaving upstreams. Each test has its own upstream on a free loopback port.
 
 mod addresses;
 mod kept;

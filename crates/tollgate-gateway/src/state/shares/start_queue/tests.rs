@@ -161,11 +161,11 @@ async fn request_waits_for_a_place_that_is_about_to_be_released() {
     assert_eq!(begun(&mut waits), 0);
     sleep(WAIT).await;
     assert_eq!((begun(&mut waits), serving.requests.used()), (6, 6), "as many as the share of one key");
-    // A free place that is another key's share is not given to them.
+    // A free place in another key's share is not given to them.
     let single = enter();
     assert_eq!(wait_for_place(&queue, &other, Some(&single)).await, Ok(()));
     assert_eq!((begun(&mut waits), serving.requests.used()), (0, 7));
-    // Two of the key's own end: beside the other key it may have five.
+    // Two of the key's own requests end; beside the other key it may have five.
     requests[..2].fill(None);
     sleep(2 * WAIT).await;
     assert_eq!((begun(&mut waits), serving.requests.used()), (1, 6));

@@ -198,8 +198,8 @@ async fn refused_client_certificate_is_reported_and_nothing_was_sent() {
         let call = |url: &str| if key.is_empty() { trusting_call(url) } else { identified_call(url, certificate, key) };
         let (url, _told) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
         assert_eq!(ask(&client(), &call(&url)).await.unwrap_err(), refused, "{certificate}");
-        // With TLS 1.3 the handshake is over before the server says so; whether its alert or the end of the connection is seen first
-        // depends on the network.
+        // With TLS 1.3 the handshake completes before the server reports the fault; whether its alert or the end of the connection
+        // is seen first depends on the network.
         let (url, _told) = answering(demanding_acceptor(&[&rustls::version::TLS13], &[b"http/1.1"])).await;
         let fault = ask(&client(), &call(&url)).await.unwrap_err();
         let closed = matches!(fault, UpstreamError::Lost | UpstreamError::NotSent(ConnectFault::Closed));
