@@ -85,7 +85,7 @@ impl ClosedSchema {
         Value::Object(node)
     }
 
-    /// Records what becomes of an `additionalProperties` other than `false`.
+    /// Records how an `additionalProperties` other than `false` is treated.
     fn open_object(&mut self, value: &Value, place: &str) {
         match value {
             Value::Bool(false) => {}
@@ -131,7 +131,7 @@ fn is_object(node: &Map<String, Value>) -> bool {
     }
 }
 
-/// Whether an enumerated value is one that the subset allows.
+/// Whether the subset allows an enumerated value.
 fn is_plain(value: &Value) -> bool {
     match value {
         Value::Array(values) => values.iter().all(|value| !value.is_array() && !value.is_object()),

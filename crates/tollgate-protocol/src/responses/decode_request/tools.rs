@@ -16,7 +16,7 @@ use crate::{
 const MAX_FLAT_BYTES: usize = 64;
 const KEPT_BYTES: usize = 55;
 
-/// Hosted tools that a model can do without. Agents offer them with every request.
+/// Hosted tools that a request works without. Agents offer them with every request.
 const OFFERED: [&str; 5] =
     ["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "tool_search"];
 
@@ -83,7 +83,7 @@ pub(super) fn tools(fields: &mut Fields<'_, '_>, names: &mut ToolNames, request:
     }
     let parallel = fields.bool("parallel_tool_calls")?.filter(|parallel| !parallel.value);
     if request.tools.is_empty() {
-        // Forced use of tools that are not there is for the encoder to report.
+        // The encoder reports forced use of undeclared tools.
         request.choice = request.choice.take().filter(|choice| choice.mode == ToolChoiceMode::Any);
     } else {
         request.params.parallel = parallel.map(|given| Located::new(false, given.path));
