@@ -175,7 +175,7 @@ fn unusable(health: &AccountHealth, now: Timestamp) -> Option<(&'static str, Tim
     }
 }
 
-/// Requests of a channel within some time.
+/// Requests of a channel within a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorCounts {
     /// Requests, without those whose caller left and those that the provider rejected.
@@ -264,7 +264,7 @@ pub fn backup_condition(node: &str, since: Timestamp, fault: &str) -> AlertCondi
     AlertCondition::new(AlertRule::BackupFailed, format!("node {node}"), text).with("since", &since).with("fault", fault)
 }
 
-/// A size in the largest unit that it reaches, with one decimal: `268435456` as `256.0 MiB`.
+/// A size in the largest fitting unit, with one decimal: `268435456` as `256.0 MiB`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     match [(30, "GiB"), (20, "MiB"), (10, "KiB")].into_iter().find(|(shift, _)| bytes >> shift > 0) {

@@ -161,7 +161,7 @@ fn overload_cools_for_the_requested_time_and_counts_as_failure() {
     let health = overloaded(after(40_000));
     assert_eq!(health.availability(NOW), Availability::Cooling { until: after(40_000), why }, "a transient failure");
     assert_eq!(after_observation(health, SUCCESS, NOW).availability(NOW), Availability::Usable);
-    // It neither shortens a longer wait nor wakes a resting account.
+    // It neither shortens a longer wait nor ends a rest.
     assert_eq!(wait_after(after_observation(health, Observation::Overloaded { until: after(5_000) }, NOW), NOW), Some(40_000));
     let spent = after_observation(fresh(), Observation::QuotaSpent { until: Some(after(90_000)) }, NOW);
     let still = after_observation(spent, Observation::Overloaded { until: after(900_000) }, NOW);

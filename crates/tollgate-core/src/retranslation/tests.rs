@@ -1,4 +1,4 @@
-//! What is written again is what the caller's request and the catalog say.
+//! The translation follows from the caller's request and the catalog.
 
 use serde_json::{Value, json};
 use tollgate_protocol::{ParameterChange, ParameterEdit};
