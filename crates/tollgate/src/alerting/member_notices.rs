@@ -1,4 +1,4 @@
-//! Notifies members about their own budgets and balances by mail: those who ask for it and have an address, once for each threshold
+//! Notifies members by mail about their own budgets and balances, if they enabled it and have an address: once for each threshold
 //! and period, through the mail server of the destination that `alerts.member_mail` names. The node that evaluates the rules about
 //! all nodes sends the notices.
 //!
@@ -158,7 +158,8 @@ impl MemberNotices {
     }
 }
 
-/// What a member has reached. A suspended member gets no notice, and subjects of earlier notices stay recorded while they hold.
+/// The thresholds that a member has reached. A suspended member gets no notice, and subjects of earlier notices remain recorded
+/// while they hold.
 fn reached(
     member: &MailedMember,
     Standing { spec, balance }: &Standing,

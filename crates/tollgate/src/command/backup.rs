@@ -174,7 +174,7 @@ pub(crate) fn run_restore(common: &Common, arguments: &Restore) -> Result<(), Fa
     Ok(())
 }
 
-/// Checks a backup here, or one on the disk of a running gateway.
+/// Checks a local backup, or one on the disk of a running gateway.
 fn run_check(common: &Common, file: &Path) -> Result<(), Failure> {
     let here = |control: &_| check(&compose::settings(common, &[])?, file, named_beside(file, "check"), control);
     let outcome: BackupCheckOutcome = job::run(common, &json!({"kind": "backup_check", "name": file.display().to_string()}), here)?;

@@ -33,7 +33,7 @@ fn dump(common: &Common, request: Option<&str>) -> Result<(), Failure> {
                 }
             }
             Ok(_) => {}
-            // The last one is printed by the caller.
+            // The caller prints the last one.
             Err(error) => {
                 if let Some(earlier) = damage.replace(failed(error)) {
                     output::failure(&earlier);

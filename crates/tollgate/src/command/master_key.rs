@@ -65,7 +65,7 @@ async fn rotate(common: &Common, wait: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until every gateway that runs holds the new key. Those that do not answer do not run.
+/// Waits until every running gateway holds the new key. A gateway that does not answer counts as stopped.
 async fn wait_for_holders(rotation: &MasterKeyRotation, wait: Duration, tell: &dyn Fn(&str)) -> Result<(), Failure> {
     let deadline = compose::instant() + wait;
     let mut told = String::new();

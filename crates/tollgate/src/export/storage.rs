@@ -38,7 +38,7 @@ pub(crate) enum StorageFault {
     Refused(Refused),
 }
 
-/// An answer that is none of success. Its texts are those of the storage, shortened.
+/// An answer that does not report success. Its texts are the storage's, shortened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refused {
     status: u16,
@@ -168,7 +168,7 @@ impl<'a> Storage<'a> {
             .await
     }
 
-    /// Removes an object; one that is not there is removed.
+    /// Removes an object; a missing object counts as removed.
     async fn remove(&self, object: &str) -> Result<(), StorageFault> {
         let (bucket, credentials) = (&self.target.bucket, &self.target.credentials);
         let sign =

@@ -22,7 +22,7 @@ use crate::{
 const DESTINATIONS: &str = "/admin/v1/alert-destinations";
 /// The longest time until a rule is evaluated and its message is sent.
 const SOON: Duration = Duration::from_mins(1);
-/// The same of a rule that is evaluated every minute.
+/// The same for a rule that is evaluated every minute.
 const SLOWLY: Duration = Duration::from_secs(150);
 
 fn receiver() -> Upstream {
@@ -163,7 +163,7 @@ fn price_error_balance_and_key_rules_raise_alerts() {
     let rules = admin.get("/admin/v1/alert-rules");
     let of = |name: &str| rules["items"].as_array().unwrap().iter().find(|rule| rule["name"] == name).unwrap().clone();
     assert_eq!((&of("balance_low")["open"], &of("balance_low")["settings"][0]["value"]), (&json!(1), &json!("2")));
-    // A rule that is switched off has nothing to report.
+    // A rule that is switched off reports nothing.
     set(&admin, "alerts.balance_usd", &json!(""));
     set(&admin, "alerts.unpriced_model", &json!(false));
     wait_for_alerts(&admin, "balance_low", "ended", 1);
@@ -217,7 +217,7 @@ fn test_messages_have_the_form_of_each_destination() {
     let sent = receiver.received().pop().unwrap().json();
     assert_eq!(sent["msg_type"], "text");
     assert_eq!(sent["content"], json!({"text": "[tollgate] this is a test of the destination feishu"}));
-    // The key of the signature is the time and the secret, and nothing is signed with it.
+    // The key of the signature is the time and the secret; the signed message is empty.
     let key = format!("{}\nk", sent["timestamp"].as_str().unwrap());
     assert_eq!(sent["sign"], STANDARD.encode(hmac(key.as_bytes(), b"")));
     let age = jiff::Timestamp::now().as_second() - sent["timestamp"].as_str().unwrap().parse::<i64>().unwrap();
@@ -365,7 +365,7 @@ fn one_of_several_nodes_sends_each_message() {
     let setting = "/admin/v1/settings/alerts.balance_usd";
     assert_eq!(call(&nodes[2], "PUT", setting, &json!({"value": "7"})).status, 200);
     wait_for("a message", SOON, || !receiver.received().is_empty());
-    // Another one is found when the rules have been evaluated again.
+    // Another one is found once the rules have been evaluated again.
     assert_eq!(call(&nodes[2], "POST", "/admin/v1/members", &json!({"name": "poorer", "billing": "prepaid"})).status, 201);
     wait_for("a message about the other one", SLOWLY, || receiver.received().len() >= 2);
     for node in &nodes {
@@ -444,7 +444,7 @@ fn journal_growth_is_reported_while_the_database_is_unreachable() {
     postgres.restart();
     let list = || admin.call("GET", "/admin/v1/alerts?rule=journal_growing", None);
     let is_listed = || list().status == 200 && list().json()["items"][0].is_object();
-    // The alert is over by then if the journal has been booked before it is evaluated.
+    // The alert may have ended by then, if the journal was booked before the evaluation.
     let is_over = || receiver.received().iter().any(|it| it.json()["state"] == "ended");
     wait_for("it is listed, or over", SOON, || is_listed() || is_over());
     let raised = receiver.received().iter().filter(|it| it.json()["state"] == "raised").count();

@@ -176,7 +176,7 @@ fn image_contains_the_built_binary_and_starts_it() {
     assert!(start.len() == 1 && placed.contains_key(&start[0]), "{start:?} is not in the image");
     let arguments: Vec<String> = serde_json::from_str(&one("CMD")).unwrap();
     assert!(Command::new(PROGRAM).args(&arguments).arg("--help").output().unwrap().status.success(), "{arguments:?}");
-    // Folder, owner and port are the same wherever they are named.
+    // Folder, owner and port are the same in all files that name them.
     let variables: BTreeMap<String, String> = one("ENV")
         .split_whitespace()
         .map(|pair| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).expect(pair))

@@ -191,7 +191,7 @@ fn job_events_begin_with_the_state_and_end_with_the_job() {
     }
     let last = String::from_utf8(rest).unwrap();
     assert!(last.trim_end().lines().last().unwrap().contains("\"state\":\"cancelled\""), "{last}");
-    // Of an ended job there is one event.
+    // An ended job has one event.
     assert_eq!(follow().read().unwrap().events().len(), 1);
 }
 

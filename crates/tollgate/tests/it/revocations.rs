@@ -150,7 +150,7 @@ struct OpenStream {
 }
 
 impl OpenStream {
-    /// Opens one, and reads its first chunk.
+    /// Opens a stream and reads its first chunk.
     fn start(gateway: &TestGateway, secret: &str) -> Self {
         let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(secret);
         let mut connection = gateway.start_request(&request);

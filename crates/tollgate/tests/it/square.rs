@@ -320,7 +320,7 @@ fn check_traffic(upstream: &Upstream, gateway: &TestGateway) {
     upstream.set_default(ScriptedResponse::chat("tested"));
     assert!(gateway.run(&["channel", "test", "chat"]).status.success());
     wait_for("every record", Duration::from_secs(20), || gateway.records().len() >= 41);
-    // Those in the journal are not in the sums yet.
+    // Records in the journal are not in the sums yet.
     wait_for("that all are booked", Duration::from_secs(20), || {
         let verified: Value = serde_json::from_slice(&gateway.run(&["verify", "--json"]).stdout).unwrap();
         verified["waiting_in_journal"] == 0

@@ -224,7 +224,7 @@ fn every_route_answers_as_its_openapi_document_says() {
         described.extend(operations.as_object().unwrap().keys().map(|method| (method.to_uppercase(), template.clone())));
     }
     described.retain(|(_, path)| !AT_A_PROVIDER.contains(&path.as_str()));
-    // The live tail has no end; a test of its own reads its beginning.
+    // The live tail has no end; a separate test reads its beginning.
     described.remove(&("GET".to_owned(), "/admin/v1/usage/tail".to_owned()));
     let silent: Vec<_> = described.difference(&admin.answered()).cloned().collect();
     assert!(silent.is_empty(), "these routes were not seen to answer well: {silent:?}");

@@ -1,4 +1,4 @@
-//! Several channels at once: changed, removed and shown as a file, all of them or none.
+//! Several channels at once: changed, removed and shown as a file, all or none.
 
 use serde_json::{Value, json};
 use tollgate_testkit::UPSTREAM_CREDENTIAL;

@@ -50,7 +50,7 @@ fn member_is_told_by_mail_at_the_thresholds_of_the_profile() {
         let mails = server.mails().into_iter();
         mails.filter(|mail| mail.contains("To: ann@example.com")).collect::<Vec<String>>()
     };
-    // A changed setting has the members looked at at once.
+    // After a change of the setting, members are evaluated at once.
     set(&admin, "console.display_name", &json!("Acme"));
     wait_for("the mail", SLOWLY, || !of_ann().is_empty());
     admin.patch("/admin/v1/members/ann", &json!({"budget": {"amount": "0.0002", "window": "month", "action": "alert"}}));

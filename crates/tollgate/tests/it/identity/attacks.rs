@@ -146,7 +146,7 @@ fn every_field_of_every_form_before_a_sign_in_is_bounded() {
 #[test]
 fn unauthenticated_clients_are_limited_by_address_and_cannot_block_others() {
     let admin = Admin::echo();
-    // Each waits for the rest of its body.
+    // Each request waits for the rest of its body.
     let begin = || {
         let mut stream = TcpStream::connect(admin.gateway.address()).unwrap();
         let head =

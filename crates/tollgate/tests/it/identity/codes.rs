@@ -71,7 +71,7 @@ fn code_is_required_after_the_password_and_valid_once() {
     let first = code(&secret, 0);
     let used = complete(&admin, &json!({"challenge": challenge(&admin), "code": first}));
     assert_eq!(refusal(&used), refused_whole(401, "wrong_code"), "it confirmed the secret already");
-    // The code of the next step is accepted already.
+    // The code of the next step is already accepted.
     let next = code(&secret, 1);
     let signed_in = Browser::of(&complete(&admin, &json!({"challenge": challenge(&admin), "code": next})));
     assert!(signed_in.is_in(&admin));

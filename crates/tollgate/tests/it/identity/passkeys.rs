@@ -60,12 +60,12 @@ impl Authenticator {
         }
     }
 
-    /// The browser is at another address of the same host now.
+    /// The browser is now at another address of the same host.
     pub(crate) fn go_to(&mut self, admin: &Admin) {
         self.origin = origin(admin);
     }
 
-    /// The authenticator is a copy of itself from before the last sign-in.
+    /// The authenticator is a copy of its state before the last sign-in.
     pub(crate) const fn go_back(&mut self) {
         self.count -= 1;
     }

@@ -127,7 +127,7 @@ fn remember_choice_applies_to_every_way_of_signing_in() {
     let expected = [(&password, &no), (&password, &yes), (&password, &yes), (&password, &no), (&json!("passkey"), &yes)];
     assert_eq!(listed.collect::<Vec<_>>(), expected);
 
-    // A session that replaces another is kept as that one was.
+    // A session that replaces another is remembered as that one was.
     let answer = kept.send(&admin, "PUT", "/admin/v1/password", Some(&json!({"password": PASSWORD, "new_password": PASSWORD})));
     assert!(is_kept(&answer) && !other.is_in(&admin));
     let other = sign_in(&admin, "ann");

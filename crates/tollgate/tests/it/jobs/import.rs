@@ -105,7 +105,7 @@ fn wrong_lists_fail_with_positions_and_large_ones_are_refused() {
 #[test]
 fn import_is_cancelled_before_it_writes() {
     let admin = with_models(TestGateway::builder(PROGRAM).without_record_check().spawn());
-    // An import looks at the history of prices before it writes, and here it does not end.
+    // An import reads the history of prices before it writes; in this test that never ends.
     tamper(
         admin.gateway.data(),
         "ALTER TABLE price_history RENAME TO stored_price_history; CREATE VIEW price_history AS SELECT * FROM stored_price_history \

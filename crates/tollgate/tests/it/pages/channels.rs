@@ -57,14 +57,14 @@ fn channel_is_edited_as_a_file_and_restored_to_a_version() {
     assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
     let version = hidden(&boss.page(&admin.gateway, "/channels/main/file"), "version");
     assert!(post(&mut boss, "file", &edited, &version).text().contains("nothing would change"));
-    // A credential is in no text, so that there is no line to compare.
+    // No text contains a credential, so there is no line to compare.
     let credential =
         edited.replace("[[channel.account]]\r\n", "[[channel.account]]\r\ncredential = \"another-credential-0123456789\"\r\n");
     let compared = post(&mut boss, "file", &credential, &version).text();
     assert!(compared.contains("Rows: account ") && compared.contains("/channels/main/file/save"), "{compared}");
     assert!(!compared.contains("<ins"), "{compared}");
 
-    // Each change is a version; the first one has neither the model nor the weight.
+    // Each change is a version; the first version has neither the model nor the weight.
     let versions = admin.get("/admin/v1/channels/main/history");
     let versions = versions["items"].as_array().unwrap();
     assert_eq!((&versions[0]["before"]["weight"], &versions[0]["after"]["weight"]), (&json!(1), &json!(7)));

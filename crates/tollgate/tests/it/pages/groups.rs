@@ -106,7 +106,7 @@ fn group_is_created_changed_and_removed() {
     let list = op.page(&admin.gateway, "/groups");
     assert!(list.contains("2 exceptions"), "{list}");
     assert!(list.contains(&path) && list.contains("× 0.5") && list.contains("60 requests a minute"), "{list}");
-    // The gateway learns of the group within a second.
+    // The group is in force within a second.
     let mut square = || op.page(&admin.gateway, &format!("{path}/square"));
     assert!(square().contains("as callers of team see it"));
     wait_for("the group offers its model", Duration::from_secs(30), || square().contains("<article"));

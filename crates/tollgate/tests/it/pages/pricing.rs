@@ -1,4 +1,4 @@
-//! Pricing: prices by hand with tiers and times, lists that are compared and picked, the simulator and the history.
+//! Pricing: manual prices with tiers and times, comparing and importing lists, the simulator and the history.
 
 use serde_json::json;
 use tollgate_testkit::Upstream;
