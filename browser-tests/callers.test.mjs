@@ -204,7 +204,7 @@ test("playground: faults of a key are in the language of the page", async () => 
   const fault = page.locator("[data-key-fault]");
   await fault.filter({ hasText: "网关不认识此密钥" }).waitFor();
   assert.equal(await fault.getAttribute("lang"), "zh-CN");
-  // What the page has no sentence for is said as the gateway says it.
+  // An error without a translation is shown with the gateway's text.
   await page.route("**/v1/key", (route) => route.fulfill({ status: 418, json: { error: { code: "new_code", message: "Something new." } } }));
   await page.locator("#secret").fill("sk-tg-other");
   await page.keyboard.press("Enter");
@@ -269,7 +269,7 @@ test("usage log: dragging selects a time, views are kept, a lost connection is s
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/log?range=24h`);
   const plot = await page.locator("#rows .bars-plot svg").boundingBox();
-  // At the foot, where the parts of a bar are: their links also filter by outcome, which a drag does not.
+  // At the foot of a bar, where its parts are: their links also filter by outcome, but a drag does not.
   assert.ok((await page.locator("#rows .bars-plot a").count()) > (await page.locator("#rows .bars-plot .hit").count()));
   await page.mouse.move(plot.x + plot.width * 0.2, plot.y + plot.height - 2);
   await page.mouse.down();
@@ -332,7 +332,7 @@ test("usage log: every filter that cannot be is marked, and an unknown one is na
   await page.getByText("“From” is after “Until”").first().waitFor();
   await checkPage(page, faults, "log with faults");
   await screenshot(page, "log-faults.light");
-  // The list alone is loaded again when a field changes: the marks follow.
+  // Only the list is reloaded when a field changes; the marks are updated.
   await page.goto(`${gateway.base}/log`);
   await page.locator("#filter [name=status]").fill("abc");
   await page.keyboard.press("Enter");

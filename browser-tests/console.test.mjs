@@ -89,7 +89,7 @@ test("the first admin sets a password and finds the console", async () => {
 async function traverse(page, by) {
   await page.evaluate((by) => {
     window.isLeft = true;
-    // Not before this call is answered, which the load would prevent.
+    // Not before this call is answered, because the load would abort it.
     setTimeout(() => history.go(by), 0);
   }, by);
   await page.waitForFunction(() => !window.isLeft && document.readyState === "complete");
@@ -281,7 +281,7 @@ test("new records appear while the log is followed", async () => {
   await page.getByRole("button", { name: "Live" }).click();
   await page.getByRole("button", { name: "Paused" }).waitFor();
   assert.ok(!page.url().includes("follow"), page.url());
-  // While it is paused, new records are counted; the list changes once they are asked for.
+  // While it is paused, new records are counted; the list changes on request.
   const shown = await page.locator("[data-record]").count();
   await sendRequests(key);
   await page.getByRole("button", { name: "4 new" }).waitFor();

@@ -1,4 +1,4 @@
-// Parts of a page that are slow or fail: a placeholder, and in their place what went wrong and a button that asks again.
+// Parts of a page that are slow or fail: a placeholder, and then in its place the error and a button to retry.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, screenshot } from "./browser.mjs";
@@ -106,7 +106,7 @@ test("copying works without the clipboard of secure pages, and else leaves the t
   }
 });
 
-// What a script shows when its part cannot be fetched, and after its button.
+// The error that a script shows if its part cannot be fetched, and the result of its button.
 async function fails(page, faults, name, { route, ask, part }) {
   let isBroken = true;
   await page.route(route, (asked) => (isBroken && isPart(asked.request()) ? asked.abort() : asked.continue()));
@@ -183,7 +183,7 @@ async function searchTwice(page, ends) {
   await page.locator(ends[second] === "abort" ? "dialog [role=alert]" : "dialog .hits").first().waitFor();
   release();
   await firstEnded;
-  // What the script does with the answer happens before a later task of the page.
+  // The script processes the answer before a later task of the page.
   await page.evaluate(() => new Promise((resolve) => { setTimeout(resolve, 100); }));
   await page.unroute("**/search");
 }

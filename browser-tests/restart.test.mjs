@@ -1,4 +1,5 @@
-// Pages that follow events, while the gateway restarts: they say that the connection is lost, and go on when it is back.
+// Pages that follow events while the gateway restarts: they show that the connection is lost, and continue when it is
+// back.
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, test } from "node:test";

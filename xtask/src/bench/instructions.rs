@@ -1,7 +1,8 @@
 //! The user-space instructions that the gateway spends on a request, counted by valgrind's callgrind: the same number on a busy
 //! machine and on a quiet one, so that a small regression shows where times cannot show it.
 //!
-//! The kernel's part is not seen; CPU time in comparison with nginx covers it. Booking follows the requests and is waited for.
+//! The kernel's part is not seen; CPU time in comparison with nginx covers it. Booking follows the requests, and the
+//! measurement waits for it.
 
 mod profile;
 
