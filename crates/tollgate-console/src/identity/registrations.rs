@@ -1,4 +1,4 @@
-//! The limiter of registrations: by address, and of all together. Every attempt counts, refused ones too, so that nobody can probe
+//! The limiter of registrations: by address, and of all together. Every attempt counts, refused ones too, so that callers cannot probe
 //! which names and addresses are taken. Counts are of this process and end with it.
 
 use std::{collections::HashMap, net::IpAddr};

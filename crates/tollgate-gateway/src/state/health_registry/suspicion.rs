@@ -57,7 +57,7 @@ struct Suspect {
 /// The callers that an answer against an account affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Nobody besides this request: the credential was shown to work a moment ago.
+    /// No caller besides this request's: the credential was shown to work a moment ago.
     Request,
     /// The key or member that is now barred.
     Some,
