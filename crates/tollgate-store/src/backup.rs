@@ -78,7 +78,7 @@ pub struct BackupReport {
 pub fn back_up(source: &BackupSource, target: &Path, control: &WorkControl) -> Result<BackupReport, StoreError> {
     let refused = |detail: &str| StoreError::Backup { path: target.to_owned(), detail: detail.to_owned() };
     if target.exists() {
-        return Err(refused("it exists already, and a backup replaces nothing; give another name"));
+        return Err(refused("the file exists already and is not replaced; give another name"));
     }
     let database = match &source.url {
         StoreUrl::Sqlite(path) if path.exists() => Some(path),

@@ -63,7 +63,13 @@ pub(super) static ROUTES: &[Route] = &[
         .route(Method::Get, ONE, "get_account", "One account, by name or id.", handler!(one))
         .returns(ResponseSchema::Object(&ACCOUNT)),
     RESOURCE
-        .route(Method::Patch, ONE, "change_account", "Changes what is sent; the rest stays, the credential too.", handler!(change))
+        .route(
+            Method::Patch,
+            ONE,
+            "change_account",
+            "Changes the fields that are sent; the others, such as the credential, are unchanged.",
+            handler!(change),
+        )
         .takes(&ACCOUNT, WriteMode::Update)
         .at_revision()
         .returns(ResponseSchema::Object(&ACCOUNT)),

@@ -208,7 +208,7 @@ mod tests {
         let range = |value: Value| body(&BOUNDED, value, WriteMode::Update).unwrap_err().range();
         let of = |min, max, or_zero| Some(NumberRange { min, max, or_zero });
         assert_eq!(range(json!({"weight": 0})), of(1, 9, false));
-        assert_eq!(range(json!({"weight": "x"})), of(1, 9, false), "text is told the bounds, too");
+        assert_eq!(range(json!({"weight": "x"})), of(1, 9, false), "the error for a text states the bounds, too");
         assert_eq!(range(json!({"seconds": 1})), of(10, 20, true));
         assert_eq!(range(json!({"items": [{"amount": 1}, {"amount": -1}]})), of(0, i64::MAX, false));
         assert_eq!(range(json!({"name": ""})), None);

@@ -24,7 +24,7 @@ pub(super) const USE: FieldShape =
 pub(super) const MEMBERS: FieldShape = read(
     "member_count",
     COUNT,
-    "Members who were granted it or whose default group it is; this and the following only in a list that is asked for them with `use`.",
+    "Members who were granted it or whose default group it is; this and the following only in a list that is requested with `use`.",
 )
 .with(Access::ShownOnce);
 pub(super) const KEYS: FieldShape =
@@ -33,7 +33,7 @@ pub(super) const DEFAULT_KEYS: FieldShape =
     read("default_key_count", COUNT, "Service keys that name no group, of members whose default group it is.")
         .with(Access::ShownOnce);
 pub(super) const MODELS: FieldShape =
-    read("model_count", COUNT, "Models that it offers, hidden ones left out.").with(Access::ShownOnce);
+    read("model_count", COUNT, "Models that it offers, without hidden ones.").with(Access::ShownOnce);
 
 pub(super) async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if !context.query.flag(USE.name) {

@@ -52,10 +52,10 @@ static TRANSITION: Object = Object::of(
         read(
             "until",
             Kind::Time,
-            "When it ends by itself: the next request then tries the account; null: something has to happen.",
+            "When it ends by itself: the next request then tries the account; null: it ends only with an event, such as a passed test.",
         )
         .or_null(),
-        read("ended_at", Kind::Time, "When it ended; null: it has not.").or_null(),
+        read("ended_at", Kind::Time, "When it ended; null: it has not ended.").or_null(),
         read("cause", Kind::Word(&["request", "probe", "test", "node", "operator"]), "What showed it."),
     ],
 );

@@ -35,17 +35,17 @@ static KEY: Object = row_object!(
         read(
             "state",
             Kind::Word(&STATES),
-            "What `status`, `expires_at`, the member's status and the budgets come to now. `exhausted`: a budget of the key or of its member that blocks is spent."
+            "The present state, from `status`, `expires_at`, the member's status and the budgets. `exhausted`: a budget of the key or of its member that blocks is spent."
         ),
         read("prefix", TEXT, "The first characters of the key."),
         read("suffix", TEXT, "Its last characters."),
-        read("previous_until", Kind::Time, "Until when the secret before the last rotation is valid, too; null: there is none.")
+        read("previous_until", Kind::Time, "Until when the secret before the last rotation is also valid; null: there is none.")
             .or_null(),
         OWNER,
         CREATED_AT,
         read("revoked_at", Kind::Time, "When it was revoked.").or_null(),
         REVISION,
-        read("key", TEXT, "The key itself, this once.").with(Access::ShownOnce),
+        read("key", TEXT, "The key itself, shown only once.").with(Access::ShownOnce),
         previews::WITH_ROW,
         previews::CUT_WITH_ROW,
         key_use::MONTH,
@@ -98,12 +98,12 @@ pub(super) static ROUTES: &[Route] = &[
         Method::Get,
         "/admin/v1/keys/summary",
         "sum_keys",
-        "The use of all keys that a filter selects, together.",
+        "The total usage of all keys that a filter selects.",
         handler!(search::summary),
     )
     .query(SUMMARY)
     .returns(ResponseSchema::Object(&key_use::SUMMARY)),
-    READ.route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
+    READ.route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, only once.", handler!(make))
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Create)
         .once()
@@ -120,7 +120,13 @@ pub(super) static ROUTES: &[Route] = &[
     READ.route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key.", handler!(one))
         .returns(ResponseSchema::Object(&KEY)),
     RESOURCE
-        .route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.", handler!(change))
+        .route(
+            Method::Patch,
+            "/admin/v1/keys/{key}",
+            "change_key",
+            "Changes the fields that are sent; the others are unchanged.",
+            handler!(change),
+        )
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Update)
         .at_revision()

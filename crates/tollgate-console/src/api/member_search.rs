@@ -25,7 +25,7 @@ const MAX_ROWS: usize = 20_000;
 pub(super) const PARAMETERS: [FieldShape; 5] = [
     both("role", Kind::Word(&["member", "operator", "admin"]), "With this role."),
     both("status", Kind::Word(&["active", "suspended"]), "In this state."),
-    both("group", NAME, "Who were granted this group or have it by default, by name of the group."),
+    both("group", NAME, "Only members who were granted this group or have it by default, by name of the group."),
     both(
         "sort",
         Kind::Word(&["created", "newest", "name", "spent", "last_used"]),
@@ -37,7 +37,7 @@ pub(super) const PARAMETERS: [FieldShape; 5] = [
 pub(super) const LAST_USED_AT: FieldShape = read(
     "last_used_at",
     Kind::Time,
-    "The last request in the usage log, only in a list that is asked for it with `use`; null: there is none.",
+    "The last request in the usage log, only in a list that is requested with `use`; null: there is none.",
 )
 .or_null()
 .with(Access::ShownOnce);

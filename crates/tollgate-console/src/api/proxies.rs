@@ -27,7 +27,7 @@ static PROXY: Object = Object::of(
     "Proxy",
     &[
         read("proxy", ADDRESS, "Its address, with `***` for its password."),
-        read("method", Kind::Word(&["CONNECT", "SOCKS5"]), "How connections are asked for."),
+        read("method", Kind::Word(&["CONNECT", "SOCKS5"]), "How the proxy is asked for connections."),
         read("channels", Kind::List { of: &NAME, max: 1_000_000 }, "The channels that use it, by name."),
     ],
 );

@@ -36,16 +36,12 @@ pub(super) const EMAIL: Kind = Kind::Text { min: 1, max: 254 };
 pub(super) static SIGN_IN: Object = Object::of(
     "SignIn",
     &[
-        read(
-            "next",
-            Kind::Word(&["nothing", "code"]),
-            "`nothing`: signed in. `code`: a one-time code is to be sent with the challenge.",
-        ),
-        read("challenge", TEXT, "What `sign_in_with_code` takes, for five minutes; null if signed in.").or_null(),
+        read("next", Kind::Word(&["nothing", "code"]), "`nothing`: signed in. `code`: send a one-time code with the challenge."),
+        read("challenge", TEXT, "The challenge for `sign_in_with_code`, valid for five minutes; null if signed in.").or_null(),
         read("member", NAME, "Name of the member; null before the code.").or_null(),
         read("scope", Kind::Word(&["member", "operator", "admin"]), "The member's role; null before the code.").or_null(),
         read("ends_at", Kind::Time, "When the session ends at the latest; null before the code.").or_null(),
-        read("csrf_token", TEXT, "What writes send in the header `x-csrf-token`; null before the code.").or_null(),
+        read("csrf_token", TEXT, "The value that writes send in the header `x-csrf-token`; null before the code.").or_null(),
         read("recovery_codes_left", COUNT, "Recovery codes that are not used yet; null without one-time codes.").or_null(),
     ],
 );

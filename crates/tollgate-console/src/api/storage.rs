@@ -44,7 +44,7 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
         Method::Get,
         "/admin/v1/storage",
         "get_storage",
-        "What the database and the journal of this node take on the disk.",
+        "The disk space of the database and of this node's journal.",
         handler!(show),
     )
     .returns(ResponseSchema::Object(&STORAGE))];

@@ -27,7 +27,7 @@ static VIEW: Object = Object::of(
         needed("query", QUERY, "The query of the page's address, such as `outcome=refused&range=7d`."),
         both("shared", Kind::Flag, "Whether all operators and admins see it, too; only they can share."),
         read("member", NAME, "The member who saved it."),
-        read("own", Kind::Flag, "Whether that is the member of this request."),
+        read("own", Kind::Flag, "Whether the member of this request saved it."),
     ],
 );
 

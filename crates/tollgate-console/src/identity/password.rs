@@ -172,7 +172,7 @@ impl PasswordHasher {
 
     async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
         let Ok(Ok(permit)) = timeout(MAX_WAIT, Arc::clone(&self.permits).acquire_owned()).await else {
-            return Err(ApiError::overloaded("Too many people sign in at the moment."));
+            return Err(ApiError::overloaded("Too many people are signing in at the moment."));
         };
         let work = move || {
             // Held by the work itself, which continues when the client disconnects.

@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(bars("range=7d&bars=hour"), (169, ("width", "hour")));
         assert_eq!(bars("range=7d&bars=day"), (8, ("width", "day")));
         assert_eq!(bars("range=30d&bars=hour").1, ("buckets", "32"), "720 bars are too many");
-        assert_eq!(bars("range=1h&bars=day").1, ("buckets", "32"), "two bars are no chart");
+        assert_eq!(bars("range=1h&bars=day").1, ("buckets", "32"), "two bars are not a chart");
         assert_eq!(bars("range=24h&bars=week").1, ("buckets", "32"));
         assert_eq!(of(&of("range=7d&bars=hour").query()).bars(), ("width", "hour"));
         let query = FormData::parse(b"split=key&range=7d&bars=day");

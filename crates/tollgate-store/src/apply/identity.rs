@@ -111,7 +111,7 @@ impl Batch<'_> {
         let email = email.map(str::to_lowercase);
         if let Some(email) = &email {
             if !is_email(email) {
-                let message = "is no e-mail address such as name@example.com".to_owned();
+                let message = "is not an e-mail address such as name@example.com".to_owned();
                 let problem = FieldProblem { field: "email", message };
                 return Err(refused(RowKind::Member, &row.name, ChangeRefusal::Invalid(vec![problem])));
             }

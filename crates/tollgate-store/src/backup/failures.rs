@@ -118,7 +118,7 @@ impl BackupFolder {
                 let ended = |noted: &&NotedFailure| noted.failure.as_ref().map_or(noted.since, |failure| failure.at) < time;
                 noted.iter().filter(ended).for_each(|old| self.forget(old));
             }
-            Err(fault) => tracing::warn!(%fault, "notes of failed backups stay"),
+            Err(fault) => tracing::warn!(%fault, "notes of failed backups are kept"),
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let again = FailedBackup { at: NOW.plus_ms(600_000), ..failed(0, "still no space") };
         folder.note_failure(&again).unwrap();
         assert_eq!(folder.failures().unwrap(), [again]);
-        assert_eq!(folder.list().unwrap(), [], "they are no backups");
+        assert_eq!(folder.list().unwrap(), [], "they are not backups");
         for hour in 1..15 {
             folder.note_failure(&failed(hour, &"x".repeat(5_000))).unwrap();
         }
@@ -251,6 +251,6 @@ mod tests {
         assert_eq!(folder.failing_since().unwrap(), None);
         folder.note_failure(&failed(3, "no space")).unwrap();
         fs::write(folder.target(BackupOrigin::Request, NOW.plus_ms(4 * HOUR_MS)).unwrap(), "x").unwrap();
-        assert_eq!(folder.failing_since().unwrap(), Some(failed(3, "").since), "one on request is none of the schedule");
+        assert_eq!(folder.failing_since().unwrap(), Some(failed(3, "").since), "a backup on request is not a scheduled one");
     }
 }

@@ -129,7 +129,7 @@ pub(super) async fn old_transitions_are_removed(store: &Store) {
     assert_eq!(history.prune_transitions(at(5), 1_000).await.unwrap(), 0);
     assert_eq!((count().await, history.node_runs().await.unwrap().len()), (22, 2));
     assert_eq!(history.prune_transitions(at(46), 1_000).await.unwrap(), 5);
-    assert_eq!(count().await, 16, "of a node that is gone nothing stays open; an earlier run of a node is not its end");
+    assert_eq!(count().await, 16, "transitions of a vanished node do not stay open; an earlier run of a node is not its end");
     assert_eq!(history.node_runs().await.unwrap(), [NodeRun { node: "one".to_owned(), since: at(300), seen_at: at(300) }]);
     assert_eq!(history.prune_transitions(at(46), 6).await.unwrap(), 10, "more than may be kept");
     assert_eq!(history.prune_transitions(at(46), 6).await.unwrap(), 0);

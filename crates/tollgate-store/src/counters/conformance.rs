@@ -53,7 +53,7 @@ impl LedgerStore for StaticLedger {
         Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
     async fn keys_spent_since(&self, _: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError> {
-        unreachable!("counters do not look at keys")
+        unreachable!("counters do not read keys")
     }
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
         let unbooked = self.1.lock().unwrap();

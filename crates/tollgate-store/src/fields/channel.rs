@@ -92,7 +92,7 @@ table!(
             "pausing_statuses",
             pausing_statuses: Vec<u16>,
             "Statuses of answers after which an account cools at once: `[402, 529]`. Statuses that are about the request are not possible, \
-             nor 429, which has a rule of its own (docs/operating.md)."
+             nor 429, which has a separate rule (docs/operating.md)."
         )
         .kind(Kind::List { of: &STATUS, max: 32 })
         .rule(check_statuses),
@@ -247,7 +247,7 @@ fn check_statuses(value: &Value) -> Result<(), String> {
     let statuses: Vec<i64> = value.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
     let mut found = statuses.iter().enumerate();
     let wrong = found.find(|(i, status)| NEVER_PAUSING.contains(status) || statuses[..*i].contains(status));
-    wrong.map_or(Ok(()), |(_, status)| Err(format!("{status} is there twice, is about the request or has a rule of its own")))
+    wrong.map_or(Ok(()), |(_, status)| Err(format!("{status} occurs twice, is about the request or has a separate rule")))
 }
 
 /// The console lists them with commas.
@@ -258,7 +258,7 @@ fn check_tags(value: &Value) -> Result<(), String> {
             return Err(format!("'{tag}' has a comma"));
         }
         if !seen.insert(tag) {
-            return Err(format!("'{tag}' is there twice"));
+            return Err(format!("'{tag}' occurs twice"));
         }
     }
     Ok(())

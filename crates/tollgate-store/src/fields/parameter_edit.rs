@@ -73,7 +73,7 @@ table!(
         .kind(TEXT)
         .access(Access::Required),
         Field {
-            shape: FieldShape::new("to", TEXT, "Of `rename`: the new name, without dots; it stays in its object.").or_null(),
+            shape: FieldShape::new("to", TEXT, "Of `rename`: the new name, without dots, in the same object.").or_null(),
             get: |edit: &Self| match &edit.change {
                 ParameterChange::Rename { to } => to.as_str().into(),
                 ParameterChange::Drop | ParameterChange::Clamp { .. } | ParameterChange::Force { .. } => Value::Null,

@@ -128,7 +128,7 @@ async fn damaged_file_is_refused_and_not_changed() {
     for bytes in [
         Vec::new(),
         b"SQLite format 3\0".to_vec(),
-        b"just some text that is no database".to_vec(),
+        b"just some text that is not a database".to_vec(),
         b"text of the size of a small database, which only reading its first page can tell from one ".repeat(100),
         sound[..5_000].to_vec(),
         damaged,

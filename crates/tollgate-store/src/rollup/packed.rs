@@ -179,7 +179,7 @@ mod tests {
         let one = Rows::from([([0, 40, 7, 1], UsageSums([1; 12]))]);
         let mut bytes = add_to_cells(&[], one.iter());
         bytes.push(0x80);
-        assert_eq!(read(&add_to_cells(&bytes, Rows::new().iter())), Ok(one), "what comes before the damage stays");
+        assert_eq!(read(&add_to_cells(&bytes, Rows::new().iter())), Ok(one), "cells before the damage are kept");
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn session(row: &AnyRow) -> Result<Session, sqlx::Error> {
 
 fn hash(row: &AnyRow, column: usize) -> Result<KeyHash, sqlx::Error> {
     let bytes: Vec<u8> = row.try_get(column)?;
-    bytes.try_into().map(KeyHash).map_err(|_| malformed("a hash has not 32 bytes"))
+    bytes.try_into().map(KeyHash).map_err(|_| malformed("a hash does not have 32 bytes"))
 }
 
 fn invite_row(row: &AnyRow) -> Result<InviteRow, sqlx::Error> {

@@ -37,7 +37,7 @@ const POSTED: &str = "seq, member_id, at, kind, amount, balance, idempotency_key
 impl FromCells for Balance {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         let id = cells.text()?;
-        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a member")))?;
+        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is not a member's id")))?;
         Ok(Self { member, name: cells.text()?.to_owned(), balance: NanoUsd(cells.number()?) })
     }
 }
@@ -263,7 +263,7 @@ fn id<T>(row: &AnyRow, at: usize, parse: impl Fn(&str) -> Option<T>) -> Result<T
 
 fn entry(row: &AnyRow) -> Result<LedgerEntry, sqlx::Error> {
     let kind: String = row.try_get(3)?;
-    let kind = LedgerKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("'{kind}' is no kind of entry").into()))?;
+    let kind = LedgerKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("'{kind}' is not a kind of entry").into()))?;
     Ok(LedgerEntry {
         position: LedgerPosition(row.try_get(0)?),
         member: id(row, 1, MemberId::parse)?,

@@ -128,7 +128,7 @@ impl CellFold {
         for (_, numbers) in &mut range.conditions {
             numbers.sort_unstable();
         }
-        let outcome = range.table.dimension_index("outcome").expect("sums of keys are told apart by outcome");
+        let outcome = range.table.dimension_index("outcome").expect("sums of keys have the outcome as a dimension");
         Self { range, outcome, minute: i64::MIN, sums }
     }
 

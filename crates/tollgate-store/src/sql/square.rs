@@ -41,7 +41,7 @@ pub(super) fn insert_offer_change(position: i64, change: &OfferChange) -> AnyQue
 
 fn group(row: &AnyRow, column: usize) -> Result<GroupId, sqlx::Error> {
     let text: String = row.try_get(column)?;
-    GroupId::parse(&text).ok_or_else(|| sqlx::Error::Decode(format!("'{text}' is no group's id").into()))
+    GroupId::parse(&text).ok_or_else(|| sqlx::Error::Decode(format!("'{text}' is not a group's id").into()))
 }
 
 fn offer_change(row: &AnyRow) -> Result<(PriceHistoryPosition, OfferChange), sqlx::Error> {

@@ -62,7 +62,7 @@ pub(in crate::api) static ROUTES: &[Route] = &[
             Method::Patch,
             "/admin/v1/channels",
             "change_channels",
-            "Changes what is sent in several channels: in all of them or in none.",
+            "Changes the fields that are sent in several channels: in all of them or in none.",
             handler!(change),
         )
         .takes(&CHANGE, WriteMode::Create)

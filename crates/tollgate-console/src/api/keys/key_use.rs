@@ -26,7 +26,7 @@ static USE: Object =
 
 /// A key's use in this UTC month.
 pub(super) const MONTH: FieldShape =
-    read("month", Kind::Object(&USE), "Use in this UTC month; only in a list that is asked for it with `use`.")
+    read("month", Kind::Object(&USE), "Usage in this UTC month; only in a list that is requested with `use`.")
         .with(Access::ShownOnce);
 
 /// A key's use on this UTC day.
@@ -44,7 +44,7 @@ pub(super) static SUMMARY: Object = Object::of(
     "KeysUse",
     &[
         read("keys", COUNT, "How many keys are selected."),
-        read("month", Kind::Object(&USE), "Their use in this UTC month."),
+        read("month", Kind::Object(&USE), "Their usage in this UTC month."),
         read("today", Kind::Object(&USE), "The same of this UTC day."),
     ],
 );

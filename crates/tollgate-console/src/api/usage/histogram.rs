@@ -49,7 +49,7 @@ pub(super) static BUCKET: Object = Object::of(
         read("caller_left", COUNT, "Requests whose caller closed the connection first."),
         read("upstream_broke", COUNT, "Requests whose upstream failed."),
         read("refused", COUNT, "Refused requests."),
-        read("gateway_stopped", COUNT, "Requests that ended with their gateway."),
+        read("gateway_stopped", COUNT, "Requests that ended because their gateway stopped."),
         read("tokens", COUNT, "Tokens of all kinds."),
         read("sale", USD, "Sum of sale amounts, in USD."),
         read("cost", USD, "Cost of all attempts, in USD; null for members.").or_null(),

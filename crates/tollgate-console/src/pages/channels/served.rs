@@ -435,7 +435,7 @@ mod tests {
             json!({"model": "a", "upstream": "a-2", "cost": {"input": "1.00", "output": "3", "cache_read": "0.10"}})
         );
         assert_eq!(found[1]["cost"], json!({"input": "0.5", "output": null}));
-        assert_eq!(found[2], serves[2], "prices over time stay");
+        assert_eq!(found[2], serves[2], "price schedules are unchanged");
     }
 
     #[test]

@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(select("q=small+two"), ["b"]);
         assert_eq!(select("input=audio"), Vec::<String>::new());
         assert_eq!(select("protocol=openai&protocol=gemini"), Vec::<String>::new());
-        assert_eq!(select("sort=%00&context=-1&group=unknown"), ["a", "b", "c"], "what is unknown changes nothing");
+        assert_eq!(select("sort=%00&context=-1&group=unknown"), ["a", "b", "c"], "unknown values change nothing");
     }
 
     #[test]

@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(shown, [("$2.16", Some("$2.40")), ("$12.00", None)]);
         assert!(
             prices(Locale::EN, TokenUnit::Million, &Value::Null, &Value::Null, &MAIN).is_empty(),
-            "not priced is no price of 0"
+            "a model without a price differs from a free one"
         );
     }
 

@@ -259,7 +259,7 @@ mod tests {
         let backups = zh("backups", "/b takes backups, 3 GiB free; the newest scheduled backup is of 2026-11-30T00:00:00Z");
         assert!(backups.len() == 2 && backups.iter().all(|(_, is_english)| !is_english), "{backups:?}");
         let channels = zh("channels", "2 of 3 channels are on; channel a has no account; b too");
-        assert_eq!(channels[1], ("channel a has no account; b too".to_owned(), true), "warnings stay as they are");
+        assert_eq!(channels[1], ("channel a has no account; b too".to_owned(), true), "warnings are unchanged");
         assert_eq!(zh("data folder", "/var/lib/tollgate"), [("/var/lib/tollgate".to_owned(), false)]);
         assert_eq!(zh("disk", "something new"), [("something new".to_owned(), true)]);
         assert_eq!(finding(Locale::EN, "redis", "reachable")[0].text, "reachable");

@@ -141,7 +141,9 @@ impl RedisWorker {
         if self.evictions >= MAX_EVICTIONS {
             self.evictions = 0;
             self.identity = random_name(&self.state.options.random);
-            tracing::error!("another process registers as this node: its data folder is a copy; each node needs one of its own");
+            tracing::error!(
+                "another process registers as this node, because its data folder is a copy; each node needs a separate one"
+            );
         }
     }
 

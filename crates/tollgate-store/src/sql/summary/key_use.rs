@@ -44,7 +44,7 @@ impl FromCells for KeyNumber {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         let number = cells.number()?;
         let id = cells.text()?;
-        Ok(Self(number, KeyId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a key")))?))
+        Ok(Self(number, KeyId::parse(id).ok_or_else(|| broken(format!("'{id}' is not a key's id")))?))
     }
 }
 
@@ -67,7 +67,7 @@ struct MemberRequest(MemberId, RequestId);
 impl FromCells for MemberRequest {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         let id = cells.text()?;
-        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a member")))?;
+        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is not a member's id")))?;
         Ok(Self(member, cells.request()?))
     }
 }

@@ -98,7 +98,7 @@ fn every_part_of_a_range_is_found_by_an_index() {
                 matching: Vec::new(),
                 most: 1,
             };
-            let table = query.table.unwrap_or_else(|| panic!("{filter:?} {by:?} is not told by sums"));
+            let table = query.table.unwrap_or_else(|| panic!("{filter:?} {by:?} cannot be answered by sums"));
             let mut parts = 0;
             let rows = |range: &TimeRange| {
                 if table.name == "usage_sums" {

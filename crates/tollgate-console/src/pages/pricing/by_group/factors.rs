@@ -211,7 +211,7 @@ mod tests {
         let form = b"group_0=a&factor_0=1.0&revision_0=1&group_1=b&factor_1=+0.8&revision_1=7&group_2=c&factor_2=1.5";
         assert_eq!(changed(form).unwrap().iter().map(|it| it.group.as_str()).collect::<Vec<_>>(), ["b", "c"]);
         let wrong = changed(b"group_0=b&factor_0=0.8&revision_0=7&group_1=c&factor_1=cheap").unwrap_err();
-        assert_eq!(wrong.param(), Some("factor_1"), "nothing is written beside a wrong one");
+        assert_eq!(wrong.param(), Some("factor_1"), "nothing is written if one is wrong");
         assert!(changed(b"group_0=b&factor_0=").is_err(), "a group has a factor");
         let body = Map::from_iter([("sale_multiplier".to_owned(), "0.8".into())]);
         let expected = Changed { index: 0, group: "b".to_owned(), body, revision: "7".to_owned() };
