@@ -18,7 +18,7 @@ async function chat(model, stream = false) {
   await answer.text();
 }
 
-test("first steps turn green by the first request", async () => {
+test("the first request completes the first steps", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await setPassword(page, gateway);
   await page.goto(`${gateway.base}/console`);
@@ -51,7 +51,7 @@ test("first steps turn green by the first request", async () => {
   await chat("acme-large");
   await page.getByText("The first request was answered.").waitFor();
   assert.equal(await page.locator("[data-steps] li.done").count(), 3);
-  assert.ok(await page.evaluate(() => window.kept), "the page goes on without being loaded again");
+  assert.ok(await page.evaluate(() => window.kept), "the page continues without being reloaded");
   await screenshot(page, "home-first.light");
   for (const model of ["acme/small:free", "acme-large", "no-such-model"]) await chat(model, model === "acme-large");
   await context.close();
@@ -176,7 +176,7 @@ test("playground: a message that is sent while the key is still looked up waits 
   await context.close();
 });
 
-test("playground: a wrong key is said, a parameter that no model takes is greyed, tools are checked", async () => {
+test("playground: a wrong key is reported, a parameter that no model takes is greyed out, tools are checked", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/playground`);
@@ -213,7 +213,7 @@ test("playground: faults of a key are in the language of the page", async () => 
   await context.close();
 });
 
-test("playground: each member has conversations of its own in a browser, until it signs out", async () => {
+test("playground: each member has separate conversations in a browser, until the member signs out", async () => {
   const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/playground?model=acme-large`);
@@ -264,7 +264,7 @@ test("keys: filter, order, several at once, duplicate", async () => {
   await context.close();
 });
 
-test("usage log: dragging selects a time, views are kept, a lost connection is said and resumed", async () => {
+test("usage log: dragging selects a time, views are kept, a lost connection is shown and resumed", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/log?range=24h`);

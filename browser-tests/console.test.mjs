@@ -216,7 +216,7 @@ test("a tap shows the title of an element, and opens the record of a row", async
   await context.close();
 });
 
-test("a password can be looked at before it is sent", async () => {
+test("a password can be shown before it is sent", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await page.goto(`${gateway.base}/sign-in`);
   await page.locator("#password").fill("something");
@@ -242,7 +242,7 @@ test("members who are remembered keep the session when the browser is closed", a
     await page.getByLabel("Remember me on this device").check();
     await page.locator("main button.primary").click();
     await page.locator(".banner.bad:visible").waitFor();
-    assert.ok(await page.getByLabel("Remember me on this device").isChecked(), "the tick stays when the password is wrong");
+    assert.ok(await page.getByLabel("Remember me on this device").isChecked(), "the checkbox keeps its state when the password is wrong");
     await page.locator("#login").fill("owner");
     await page.locator("#password").fill(PASSWORD);
     await page.locator("main button.primary").click();

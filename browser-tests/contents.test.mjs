@@ -109,7 +109,7 @@ test("a request is copied as a curl line without the clipboard of secure pages",
   });
 });
 
-test("a conversation goes on in the playground, and its contents are removed", async () => {
+test("a conversation continues in the playground, and its contents are removed", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/log/${record}/contents`);
     await page.getByRole("button", { name: "Continue in the playground" }).click();

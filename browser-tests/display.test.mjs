@@ -195,7 +195,7 @@ test("times of a period are typed in the zone that is shown, and sent in UTC", a
   });
 });
 
-test("charts say which figure is pointed at, and when in the zone that is shown", async () => {
+test("charts show the figure under the pointer, and its time in the displayed zone", async () => {
   await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
     const key = await makeKey(page, "pointed-at");
     await chat(key, { messages: [{ role: "user", content: "Hello" }] });

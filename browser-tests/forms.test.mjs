@@ -71,7 +71,7 @@ const targets = pageRoutes("POST").map(({ path }) => ({ path, is: new RegExp(`^$
 // The route of a form's target: of those that fit, the one with the fewest parameters.
 function targetOf(action) {
   const fitting = targets.filter(({ is }) => is.test(action.split("?")[0])).sort((a, b) => a.path.split("{").length - b.path.split("{").length);
-  assert.ok(fitting.length > 0, `${action} is no target of forms`);
+  assert.ok(fitting.length > 0, `${action} is not a target of forms`);
   return fitting[0].path;
 }
 
@@ -114,10 +114,10 @@ async function refuse(page, address, action, { typed, wrong }) {
     return says && field.name;
   }));
   const silent = wrong.filter((name) => !said.some((of) => of === name || (name.endsWith("*") && String(of).startsWith(name.slice(0, -1)))));
-  return [...found, ...silent.map((name) => `nothing is said beside ${name}`)];
+  return [...found, ...silent.map((name) => `no fault is shown beside ${name}`)];
 }
 
-test("forms keep what was typed and say what is wrong beside the field", async () => {
+test("forms keep what was typed and show the fault beside the field", async () => {
   const found = new Map();
   const collect = async (page, routes) => {
     for (const route of routes) {

@@ -193,8 +193,8 @@ async function ask(page) {
 
 test("every text field of the admin API is in the table", () => {
   const [known, fields] = [Object.values(FIELDS).flat(), textFields(document)];
-  assert.deepEqual(fields.filter((field) => !known.includes(field)), [], "fields that the table has not");
-  assert.deepEqual(known.filter((field) => !fields.includes(field)), [], "fields that the admin API has not");
+  assert.deepEqual(fields.filter((field) => !known.includes(field)), [], "fields that the table lacks");
+  assert.deepEqual(known.filter((field) => !fields.includes(field)), [], "fields that the admin API lacks");
   const unused = [...FIELDS.shown, ...FIELDS.hidden].filter((field) => !hostile.fields.has(field));
   assert.deepEqual(unused, [], "fields that are not stored");
 });

@@ -168,7 +168,7 @@ test("views are saved for keys, members and channels", async () => {
   });
 });
 
-test("a form that was sent after the session had ended comes back with what was typed, without secrets", async () => {
+test("a form that was sent after the session had ended is restored with what was typed, without secrets", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   const lose = async () => {
@@ -240,7 +240,7 @@ test("a form that was sent after the session had ended comes back with what was 
   await context.close();
 });
 
-test("a form that is answered by the page of an error comes back with what was typed, without secrets", async () => {
+test("a form that is answered by an error page is restored with what was typed, without secrets", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/channels/new`);
     await page.locator("#name").fill("not-lost-channel");

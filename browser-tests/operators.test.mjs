@@ -210,7 +210,7 @@ test("several models of a channel are tested, and those that worked are served",
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.waitForURL("**/channels/tested/test/results");
     assert.equal(await page.locator("input[name=use]").count(), rows);
-    assert.equal(await page.locator("input[name=use][value=chat-model]").isChecked(), false, "the tick is as it was left");
+    assert.equal(await page.locator("input[name=use][value=chat-model]").isChecked(), false, "the checkbox has kept its state");
     await checkPage(page, faults, "results of several models, again");
     await screenshot(page, "tested-models-again.light");
     await page.getByRole("button", { name: "Use these" }).click();

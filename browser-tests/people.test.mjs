@@ -86,7 +86,7 @@ test("a visitor registers and reads what is left", async () => {
   await context.close();
 });
 
-test("a member chooses when to be told", async () => {
+test("a member chooses when to be notified", async () => {
   const asBen = (page) => signInAs(page, "ben");
   await look("/profile", "profile-notices", asBen);
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });

@@ -104,7 +104,7 @@ pub(crate) fn folder() -> PathBuf {
 fn build_with(home: &Path, folder: &str, flags: &str, options: &DistOptions) -> Result<()> {
     // Because a target is named, build scripts and macros are built without the flags.
     let host = shell::output(Command::new("rustc").arg("-vV"))?;
-    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not say what its host is")?;
+    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not print its host")?;
     let folder = home.join(folder);
     let mut cargo =
         shell::cargo(&["build", "--quiet", "--locked", "--profile", PROFILE, "--package", "tollgate", "--target", host]);

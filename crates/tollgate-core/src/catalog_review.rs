@@ -71,7 +71,7 @@ fn channel_warnings(channel: &Channel, warnings: &mut Vec<String>) {
     let unexpanded = |account: &&std::sync::Arc<Account>| account.credential.as_ref().is_some_and(|it| is_unexpanded(it.expose()));
     for account in channel.accounts.iter().filter(unexpanded) {
         warnings.push(format!(
-            "account '{name}/{}': its credential begins with '$' and is sent as it stands; for an environment variable write env:NAME",
+            "account '{name}/{}': its credential begins with '$' and is sent literally; for an environment variable write env:NAME",
             account.spec.name
         ));
     }
@@ -265,7 +265,7 @@ mod tests {
         let found = catalog_warnings(&catalog(row, group("default", &["ollama"]), priced("1", "1")), &[], NOW);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("private_network = true") && found[1].contains("env:NAME"), "{found:?}");
-        assert!(!found[1].contains("OPENAI_API_KEY"), "what stands there may be a secret after all");
+        assert!(!found[1].contains("OPENAI_API_KEY"), "the text may be a secret after all");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) fn numbers_agree(tree: &SourceTree) -> Vec<String> {
     let stages = stages(tree);
     let mut violations = Vec::new();
     if stages.is_empty() {
-        return vec![format!("no module in {FOLDER} says `Stage n of m`: this rule reads the wrong files")];
+        return vec![format!("no module doc in {FOLDER} has `Stage n of m`: this rule reads the wrong files")];
     }
     for (index, stage) in stages.iter().enumerate() {
         if stage.number != index + 1 || stage.count != stages.len() {

@@ -178,7 +178,7 @@ mod tests {
             let allowed: Vec<i64> = matching.map(|(_, factor)| *factor).collect();
             let found = forwards.of(&model).0;
             let is_allowed = if allowed.is_empty() { found == 7 } else { allowed.contains(&found) };
-            prop_assert!(is_allowed, "{found} is none of {allowed:?}");
+            prop_assert!(is_allowed, "{found} is not one of {allowed:?}");
             if let Some(exact) = own.get(&model) {
                 prop_assert_eq!(found, *exact);
             }

@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(found(with(vec![account(false), account(true)])), Vec::<String>::new());
         let mut switched_off = with(Vec::new());
         switched_off.spec.on = false;
-        assert_eq!(found(switched_off), Vec::<String>::new(), "it is meant to serve nothing");
+        assert_eq!(found(switched_off), Vec::<String>::new(), "it serves nothing on purpose");
     }
 
     #[test]

@@ -228,7 +228,7 @@ fn after_cooling_one_request_is_the_probe() {
     assert_eq!(start_probe(&cooling, after(4_999)), None);
     assert_eq!(cooling.availability(after(5_000)), Availability::ProbeDue);
     let probing = start_probe(&cooling, after(5_000)).unwrap();
-    assert_eq!(start_probe(&probing, after(5_001)), None, "a second request is no probe");
+    assert_eq!(start_probe(&probing, after(5_001)), None, "a second request is not a probe");
     assert!(matches!(probing.availability(after(5_001)), Availability::Cooling { why: CoolingReason::ConnectFailure, .. }));
     assert_eq!(after_observation(probing, SUCCESS, after(5_002)).availability(after(5_002)), Availability::Usable);
 }

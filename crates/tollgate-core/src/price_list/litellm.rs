@@ -172,7 +172,7 @@ fn parts(key: &str) -> (&str, u64, &str) {
 /// A figure times ten to the power of `shift`, rounded half up to a whole number; a note names a rounded figure.
 fn nano_usd(key: &str, value: &Value, shift: i32, kind: &str, notes: &mut Vec<String>) -> Result<i64, String> {
     let number = value.as_f64().filter(|number| number.is_finite() && *number >= 0.0);
-    let number = number.ok_or_else(|| format!("{key} is no price: {value}"))?;
+    let number = number.ok_or_else(|| format!("{key} is not a price: {value}"))?;
     // The shortest decimal that parses to this number is the figure written in the list.
     let text = format!("{number:e}");
     let (digits, rounded) = shifted(&text, shift).ok_or_else(|| format!("{key} is too large: {value}"))?;
@@ -206,7 +206,7 @@ fn shifted(text: &str, shift: i32) -> Option<(i64, bool)> {
 
 /// The price of a web search, if it does not depend on how much is searched.
 fn search_price(value: &Value, notes: &mut Vec<String>) -> Result<Option<i64>, String> {
-    let sizes = value.as_object().ok_or_else(|| format!("{SEARCH} is no price: {value}"))?;
+    let sizes = value.as_object().ok_or_else(|| format!("{SEARCH} is not a price: {value}"))?;
     let mut prices = Vec::new();
     for size in sizes.values() {
         prices.push(nano_usd(SEARCH, size, 9, "web_search", notes)?);

@@ -154,7 +154,7 @@ mod tests {
     fn refused_account_is_detected_with_any_status() {
         let body = br#"{"error":{"message":"m","type":"invalid_request_error","code":"invalid_api_key"}}"#;
         assert!(decode(400, body).account_refused);
-        assert!(!decode(401, body).account_refused, "the status already says so");
+        assert!(!decode(401, body).account_refused, "the status already states it");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl ParameterEdit {
 
     fn rename_fault(&self, to: &str) -> Option<String> {
         if to.contains('.') {
-            return Some("must be a name without dots: the parameter stays in its object".to_owned());
+            return Some("must be a name without dots, because the parameter stays in its object".to_owned());
         }
         if let Some(fault) = path_fault(to) {
             return Some(fault);

@@ -154,7 +154,7 @@ fn assert_refused(from: Protocol, refusal: &TranslateError, expected: &Value) {
             assert_eq!(violation["field"], field.as_str());
             let wanted = violation["description"].as_str().expect("a valid case");
             let told = wanted == description || quoted(wanted).all(|word| description.contains(&format!("'{word}'")));
-            assert!(told, "{description} does not tell {wanted}");
+            assert!(told, "{description} does not contain {wanted}");
         }
     } else {
         assert_eq!(error["code"], code);

@@ -171,7 +171,7 @@ fn reasoning_member_is_sent_back_only_if_the_profile_says_so() {
         assert_eq!(
             content.as_array().map(Vec::len),
             Some(if shown { 3 } else { 2 }),
-            "nothing carries what does not go back: {content}"
+            "the thought is not carried, because it is not sent back: {content}"
         );
         let body = next_turn(&content);
         let (sent, _) = translate(Anthropic, (OpenAi, "qwen3"), &body).expect("a request");

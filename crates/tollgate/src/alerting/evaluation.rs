@@ -280,6 +280,6 @@ mod tests {
         assert!(!found.is_over("key key_1 month 2026-11-01 5.00 80"));
         assert!(found.is_over("key key_1 month 2026-10-01 5.00 80"), "the month before");
         assert!(found.is_over("gateway day 2026-11-01 5.00 80"));
-        assert!(!found.is_over("key key_2 month 2026-10-01 5.00 80"), "it was not looked at");
+        assert!(!found.is_over("key key_2 month 2026-10-01 5.00 80"), "it was not evaluated");
     }
 }

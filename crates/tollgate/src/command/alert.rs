@@ -32,7 +32,7 @@ fn list(common: &Common, state: Option<AlertState>, rule: Option<&str>, limit: u
             item["told"] = told.join(", ").into();
         }
         let columns =
-            [("raised", "raised_at"), ("state", "state"), ("rule", "rule"), ("what", "text"), ("told", "told"), ("id", "id")];
+            [("raised", "raised_at"), ("state", "state"), ("rule", "rule"), ("what", "text"), ("messages", "told"), ("id", "id")];
         print_list(common, &columns, &items);
         if more.is_some() && !common.json && !common.quiet {
             eprintln!("there are older ones; --limit shows up to 1000");

@@ -55,9 +55,7 @@ pub(crate) fn run_backup(common: &Common, arguments: &Backup) -> Result<(), Fail
 fn remote_backup(common: &Common, file: &Path) -> Result<BackupOutcome, Failure> {
     if file.exists() {
         let file = file.display();
-        return Err(Failure::Machine(format!(
-            "the backup {file}: it exists already, and a backup replaces nothing; give another name"
-        )));
+        return Err(Failure::Machine(format!("the backup {file}: the file exists already and is not replaced; give another name")));
     }
     let outcome: BackupOutcome = job::remote(common, &json!({"kind": "backup"}))?;
     let path = ApiPath::of(&["backups", &outcome.file]);

@@ -84,7 +84,7 @@ fn every_variable_is_read(config: &Config) -> Result<(), Failure> {
     let fault = |name: &String| {
         let hint =
             if config.catalog_file.is_some() { "" } else { "; if a catalog file refers to it, name the file with --catalog" };
-        format!("unknown environment variable {name}: it is no setting, and nothing reads it{hint}")
+        format!("unknown environment variable {name}: it is not a setting and has no effect{hint}")
     };
     if config.unread.is_empty() { Ok(()) } else { Err(Failure::Invalid(config.unread.iter().map(fault).collect())) }
 }
@@ -119,7 +119,7 @@ fn review(config: &Config, file: &Path) -> Result<Review, Failure> {
     let mut warnings = address_lists::warnings(&preview.after, &config);
     warnings.extend(catalog_warnings(&preview.after, &keys, compose::now()));
     warnings.extend(parsed.unexpanded_keys().into_iter().map(|key| {
-        format!("key '{key}': its secret begins with '$' and is taken as it stands; for an environment variable write env:NAME")
+        format!("key '{key}': its secret begins with '$' and is used literally; for an environment variable write env:NAME")
     }));
     Ok(Review { rows: catalog_file::row_counts(&parsed), warnings, remark })
 }

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(), Failure> {
     let Some(parsed) = RequestId::parse(id) else {
         return Err(Failure::Usage(
-            "a request id looks like req_01k9v2m5x4r7t8w9y0z1a2b3c4, as the answer's x-request-id says".to_owned(),
+            "a request id looks like req_01k9v2m5x4r7t8w9y0z1a2b3c4, as in the answer's x-request-id".to_owned(),
         ));
     };
     // Read before the database, so that a record that is booked in between is not missed.
@@ -111,7 +111,7 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         ("status", "status"),
         ("outcome", "outcome"),
         ("reason", "reason"),
-        ("told the caller", "detail"),
+        ("message to caller", "detail"),
         ("key", "key_name"),
         ("key id", "key"),
         ("member id", "member"),

@@ -72,7 +72,7 @@ impl Refused {
         Some(match self.code.as_str() {
             "RequestTimeTooSkewed" => "set the clock of this machine, by NTP for instance".to_owned(),
             "AccessDenied" if says("expired") => "set the clock of this machine, by NTP for instance".to_owned(),
-            "InvalidAccessKeyId" => "export.access_key_id is none of this storage".to_owned(),
+            "InvalidAccessKeyId" => "export.access_key_id is not a key of this storage".to_owned(),
             "SignatureDoesNotMatch" => "export.secret_access_key does not belong to export.access_key_id".to_owned(),
             "NoSuchBucket" => "make the bucket, or correct export.bucket or export.url_style".to_owned(),
             "PermanentRedirect" | "AuthorizationHeaderMalformed" | "AuthorizationQueryParametersError" | "TemporaryRedirect"

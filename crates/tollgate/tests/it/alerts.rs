@@ -448,7 +448,7 @@ fn journal_growth_is_reported_while_the_database_is_unreachable() {
     let is_over = || receiver.received().iter().any(|it| it.json()["state"] == "ended");
     wait_for("it is listed, or over", SOON, || is_listed() || is_over());
     let raised = receiver.received().iter().filter(|it| it.json()["state"] == "raised").count();
-    assert_eq!(raised, 1, "those that know are not told again");
+    assert_eq!(raised, 1, "destinations that have the message do not get it again");
 }
 
 fn metric(admin: &Admin, name: &str) -> u64 {

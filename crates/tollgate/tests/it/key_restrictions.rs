@@ -162,9 +162,9 @@ fn key_restrictions_are_set_by_the_file_and_the_command_line() {
     }
     assert!(file.contains("cost = \"42\"") && file.contains("team = \"search\""), "{file}");
     for (wrong, fault) in [
-        ("protocols=openai,openai", "is there twice"),
+        ("protocols=openai,openai", "occurs twice"),
         ("protocols=chat", "openai, gemini, anthropic, responses"),
-        ("tags=a b:c", "'a b' is no name of a tag"),
+        ("tags=a b:c", "'a b' is not a tag name"),
         ("tags={\"a\":\"\"}", "the value of the tag 'a' must have 1 to 100 characters"),
     ] {
         let (status, said) = run(&["key", "set", "ci", wrong]);

@@ -256,7 +256,7 @@ fn feed_says_what_changed() {
     assert!(gone.contains(&"m removed from open".to_owned()) && gone.contains(&"n added to open".to_owned()), "{gone:?}");
     let ids: Vec<_> = feed().split("<id>").skip(1).map(|rest| rest[..45].to_owned()).collect();
     let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
-    assert_eq!((distinct.len(), ids[0].starts_with("urn:uuid:")), (ids.len(), true), "each entry has an id of its own");
+    assert_eq!((distinct.len(), ids[0].starts_with("urn:uuid:")), (ids.len(), true), "each entry has a unique id");
     let preview = admin.get(&at("square?group=closed"));
     assert_eq!((names(&preview), &preview["audience"]), (vec!["n".to_owned()], &json!("group")));
 }

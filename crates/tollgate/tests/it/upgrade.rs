@@ -352,7 +352,7 @@ fn last_process_to_end_leaves_the_database_consistent() {
     gateway.upgrade();
     assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
     let state = |gateway: &TestGateway| (number_in(gateway.data(), UNFINISHED), number_in(gateway.data(), HOLDERS));
-    assert_eq!(state(&gateway), (1, 1), "the new process goes on");
+    assert_eq!(state(&gateway), (1, 1), "the new process continues");
 
     // The opposite case: the new process ends while the old one still relays.
     let latch = Latch::default();
@@ -360,7 +360,7 @@ fn last_process_to_end_leaves_the_database_consistent() {
     let stream = begun_stream(&gateway);
     gateway.upgrade();
     assert_eq!(gateway.stop(), Some(0), "{}", gateway.log());
-    assert_eq!(state(&gateway), (1, 1), "the old process goes on");
+    assert_eq!(state(&gateway), (1, 1), "the old process continues");
     latch.open();
     let _ = read_to_end(stream);
     assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());

@@ -129,7 +129,7 @@ mod tests {
         headers.append(HEADER, HeaderValue::try_from(format!("00-{TRACE}-{SPAN}-01")).unwrap());
         assert!(ParentSpan::of(&headers).is_some());
         headers.append(HEADER, HeaderValue::try_from(format!("00-{TRACE}-{SPAN}-01")).unwrap());
-        assert_eq!(ParentSpan::of(&headers), None, "two parents are none");
+        assert_eq!(ParentSpan::of(&headers), None, "two parents count as none");
     }
 
     #[test]

@@ -164,7 +164,7 @@ async fn keep_alive_race_is_retried_on_a_new_connection() {
     .await;
     let (client, call) = (client(), call(&upstream.url));
     for _ in 0..20 {
-        let answer = ask(&client, &call).await.expect("a closed idle connection is no fault of the request");
+        let answer = ask(&client, &call).await.expect("a closed idle connection is not a fault of the request");
         read(answer.body).await.unwrap();
         // The upstream's FIN may or may not have arrived; the next call must succeed either way.
         tokio::task::yield_now().await;

@@ -32,7 +32,7 @@ pub(crate) struct ClosedSchema {
 pub(crate) fn to_anthropic(schema: &Value) -> ClosedSchema {
     let mut out = ClosedSchema::default();
     if has_cycle(schema) {
-        out.refused.push((String::new(), "the upstream takes no recursive schemas"));
+        out.refused.push((String::new(), "the upstream does not accept recursive schemas"));
         return out;
     }
     out.schema = out.node(schema, "");
@@ -91,7 +91,7 @@ impl ClosedSchema {
             Value::Bool(false) => {}
             Value::Bool(true) => self.closed.push(place.to_owned()),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                self.refused.push((place.to_owned(), "the upstream takes no objects with free names"));
+                self.refused.push((place.to_owned(), "the upstream does not accept objects with free names"));
             }
         }
     }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn free_form_maps_and_recursive_references_are_refused() {
         let map = to_anthropic(&json!({"type": "object", "additionalProperties": {"type": "string"}}));
-        assert_eq!(map.refused, [(".additionalProperties".to_owned(), "the upstream takes no objects with free names")]);
+        assert_eq!(map.refused, [(".additionalProperties".to_owned(), "the upstream does not accept objects with free names")]);
         for recursive in [
             json!({"type": "object", "properties": {"child": {"$ref": "#"}}}),
             json!({"$ref": "#/$defs/A", "$defs": {"A": {"items": {"$ref": "#/$defs/B"}}, "B": {"anyOf": [{"$ref": "#/$defs/A"}]}}}),

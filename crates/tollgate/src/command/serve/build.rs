@@ -160,7 +160,7 @@ fn warn_of(catalog: &Catalog, config: &Config) {
         tracing::warn!("catalog: {warning}");
     }
     for name in &config.unread {
-        tracing::warn!("the environment variable {name} is no setting; nothing reads it");
+        tracing::warn!("the environment variable {name} is not a setting and has no effect");
     }
 }
 

@@ -238,7 +238,7 @@ fn manual_lists_every_route() {
         for (method, operation) in operations.as_object().unwrap() {
             let scope = operation["x-needs"].as_str().unwrap();
             let row = format!("| `{} {path}` | {scope} | {} |", method.to_uppercase(), operation["summary"].as_str().unwrap());
-            assert!(manual.contains(&row), "docs/admin-api.md has not the row\n{row}");
+            assert!(manual.contains(&row), "docs/admin-api.md lacks the row\n{row}");
         }
     }
 }
@@ -260,6 +260,6 @@ fn document_is_valid_openapi() {
         }
     }
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
-        assert!(jsonschema::meta::is_valid(schema), "{name} is no JSON schema: {schema:#}");
+        assert!(jsonschema::meta::is_valid(schema), "{name} is not a JSON schema: {schema:#}");
     }
 }

@@ -69,7 +69,7 @@ fn home_page_shows_the_thresholds_that_are_reached() {
     let admin = spent_budget();
     let mut ann = person(&admin);
     let spent = "100 % of your budget is spent";
-    wait_for("the home page says it", SOON, || ann.page(&admin.gateway, "/console").contains(spent));
+    wait_for("the home page shows it", SOON, || ann.page(&admin.gateway, "/console").contains(spent));
     let fields = [("notice_percents", ""), ("notice_balance", "2")];
     assert_eq!(location(&ann.post(&admin.gateway, "/profile/notices", &fields)), "/profile");
     assert!(!ann.page(&admin.gateway, "/console").contains(spent));

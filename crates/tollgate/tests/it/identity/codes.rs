@@ -95,7 +95,7 @@ fn password_link_requires_a_code_too() {
     let path = "/admin/v1/password-links/use";
     let body = json!({"token": link["token"], "new_password": "another good one"});
     let answer = admin.send("POST", path, &Request::post(path, &body));
-    assert!(answer.header("set-cookie").is_none() && !browser.is_in(&admin), "who has the mail has not the phone");
+    assert!(answer.header("set-cookie").is_none() && !browser.is_in(&admin), "access to the mailbox does not replace the phone");
     let body = ok(&answer);
     assert_eq!(body["next"], "code", "{body}");
     let completed = complete(&admin, &json!({"challenge": body["challenge"], "code": code(&secret, 1)}));

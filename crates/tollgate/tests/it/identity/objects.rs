@@ -151,7 +151,7 @@ fn objects_of_other_members_are_not_found_on_any_route() {
         }
     }
     assert!(objects >= 14 && lists >= 14, "{objects} objects, {lists} lists");
-    assert!(bob.browser.is_in(&admin), "nothing of it had an effect");
+    assert!(bob.browser.is_in(&admin), "no request had an effect");
     assert_eq!(admin.get(&format!("/admin/v1/keys/{}", bob.key))["state"], "active");
 }
 

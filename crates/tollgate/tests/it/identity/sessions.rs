@@ -54,7 +54,7 @@ fn sessions_end_with_a_change_of_role_password_or_status() {
     admin.patch("/admin/v1/members/ann", &json!({"role": "operator"}));
     assert!(!of_role.is_in(&admin), "the role is another one");
     admin.patch("/admin/v1/members/ann", &json!({"role": "member"}));
-    assert!(!of_role.is_in(&admin), "it does not come back with the role");
+    assert!(!of_role.is_in(&admin), "the session is not restored with the role");
 
     let (other, own) = (sign_in(&admin, "ann"), sign_in(&admin, "ann"));
     let change = json!({"password": PASSWORD, "new_password": "another good one"});

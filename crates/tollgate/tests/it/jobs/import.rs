@@ -99,7 +99,7 @@ fn wrong_lists_fail_with_positions_and_large_ones_are_refused() {
     let answer = admin.call("POST", JOBS, Some(&json!({"kind": "import", "file": "#".repeat(34 << 20), "source": "s"})));
     assert_eq!(answer.status, 413, "{}", text(&answer));
     let answer = admin.call("POST", JOBS, Some(&json!({"kind": "replay", "file": "#".repeat(5 << 20)})));
-    assert_eq!(refusal(&answer), refused(400, "invalid_value", "file"), "a catalog file has a bound of its own");
+    assert_eq!(refusal(&answer), refused(400, "invalid_value", "file"), "a catalog file has a separate bound");
 }
 
 #[test]

@@ -188,7 +188,11 @@ fn form_size_and_content_type_are_checked() {
     assert_eq!(answer.status, 422);
     assert_eq!(admin.gateway.send(&Request::get("/sign-out")).status, 405);
     let visited = admin.gateway.send(&Request::get("/sign-out").header("accept", "text/html"));
-    assert_eq!((visited.status, visited.header("location")), (303, Some("/")), "a person gets to a page, and nothing else happens");
+    assert_eq!(
+        (visited.status, visited.header("location")),
+        (303, Some("/")),
+        "the person is redirected to a page, and nothing else happens"
+    );
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn channel_is_found_by_the_last_characters_of_a_credential() {
     assert_eq!(account["credential_end"], end);
     assert_eq!(admin.get("/admin/v1/health")["items"][1]["credential_end"], end);
     admin.patch("/admin/v1/channels/main/accounts/main", &json!({"credential": "short"}));
-    wait_for("a short credential shows nothing", Duration::from_secs(30), || {
+    wait_for("no characters of a short credential are shown", Duration::from_secs(30), || {
         admin.get("/admin/v1/channels/main/accounts/main")["credential_end"].is_null()
     });
 }
@@ -312,7 +312,7 @@ fn form_of_a_channel_is_compared_without_being_saved() {
     }
     let (changes, typed) = page.split_once("<fieldset").unwrap();
     assert!(!changes.contains("<td title=\"cool_down_s\">") && !changes.contains("typed-secret"), "{changes}");
-    assert!(typed.contains("name=\"weight\" value=\"7\"") || typed.contains("value=\"7\""), "the typed values stay: {typed}");
+    assert!(typed.contains("name=\"weight\" value=\"7\"") || typed.contains("value=\"7\""), "the typed values are kept: {typed}");
     assert!(typed.contains("value=\"team\" checked"), "{typed}");
     let kept = admin.get("/admin/v1/channels/near");
     assert_eq!(

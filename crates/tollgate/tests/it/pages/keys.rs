@@ -266,7 +266,7 @@ fn new_key_is_made_beside_the_list() {
     for text in ["action=\"/keys?search=t&#38;open=new\"", "href=\"/keys?search=t\" data-close", "name=\"budget_month_block\""] {
         assert!(drawer.contains(text), "{text}: {drawer}");
     }
-    assert_eq!(page.matches("id=\"member\"").count(), 1, "the filter has an id of its own");
+    assert_eq!(page.matches("id=\"member\"").count(), 1, "the filter has a unique id");
     let answer = part(&op, &admin, "/keys/new?search=t");
     assert!(answer.text().starts_with("<section class=\"drawer\" data-open=\"new\""), "{}", answer.text());
 

@@ -359,7 +359,7 @@ fn pages_of_a_higher_role_are_not_found() {
     for path in ["/groups", "/pricing", "/members", "/alerts", "/audit", "/ledger", "/settings", "/system"] {
         assert!(!menu.contains(&format!("href=\"{path}\"")), "{path}");
         let forged = op.with_cookies(super::form(path, &[])).header("origin", &format!("http://{}", admin.gateway.address()));
-        assert!([403, 405, 404].contains(&admin.gateway.send(&forged).status), "{path} takes no form without the token");
+        assert!([403, 405, 404].contains(&admin.gateway.send(&forged).status), "{path} refuses forms without the token");
     }
     let own = format!("http://{}", admin.gateway.address());
     let forged = op.with_cookies(super::form(&format!("{group}/remove"), &[("typed_name", "default")])).header("origin", &own);

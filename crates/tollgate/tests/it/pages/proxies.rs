@@ -65,7 +65,7 @@ fn proxies_are_set_from_lines_and_tested_in_stages() {
     ] {
         let refused = boss.post(&admin.gateway, "/proxies", &[("lines", lines)]);
         assert!(refused.status == 422 && refused.text().contains(said), "{lines}: {}", refused.text());
-        assert!(refused.text().contains(lines.lines().next().unwrap()), "what was typed stays");
+        assert!(refused.text().contains(lines.lines().next().unwrap()), "what was typed is kept");
         assert_eq!(admin.get(PROXIES), listed, "{lines}");
     }
     // Sending back the shown address keeps the password; a dash removes the proxy.

@@ -38,7 +38,7 @@ fn wait_for_place(queue: &Arc<StartQueue>, share: &Arc<KeyShare>, request: Optio
 /// Joins the queue with a request of a key.
 fn waiting(queue: &Arc<StartQueue>, key: u8) -> Wait {
     let mut wait = wait(queue, key);
-    assert!(wait.as_mut().now_or_never().is_none(), "it begins without a turn");
+    assert!(wait.as_mut().now_or_never().is_none(), "it begins without waiting");
     wait
 }
 

@@ -52,7 +52,7 @@ async fn answer_all<T>(held: &Held, calls: impl Future<Output = T>) -> T {
     };
     tokio::select! {
         done = calls => done,
-        () = answers => unreachable!("it answers for ever"),
+        () = answers => unreachable!("its answer never ends"),
     }
 }
 
@@ -104,7 +104,7 @@ async fn requests_waiting_for_a_stream_are_sent_when_one_ends() {
     let calls: Vec<_> = (0..100).map(|number| call_of(&url, number % 3, TIMEOUT)).collect();
     let client = &client;
     let all = futures_util::future::join_all(calls.iter().map(|call| async move {
-        let answer = ask(client, call).await.expect("it is sent in its turn");
+        let answer = ask(client, call).await.expect("it is sent when it is next");
         assert_eq!(read(answer.body).await.unwrap(), "{}");
     }));
     answer_all(&held, all).await;
