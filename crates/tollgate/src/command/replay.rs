@@ -76,7 +76,7 @@ fn print(outcome: &ReplayOutcome) {
         return;
     }
     output::line("");
-    output::table(&["", "as it is", "changed", "difference"], &totals(&outcome.before, &outcome.after));
+    output::table(&["", "now", "changed", "difference"], &totals(&outcome.before, &outcome.after));
     if !outcome.channels.is_empty() {
         output::line("");
         print_channels(&outcome.channels);
