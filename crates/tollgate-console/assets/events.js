@@ -11,7 +11,8 @@ async function isGone() {
 
 /**
  * Reloads the page once the gateway answers. While it restarts, a reload would replace the page by an error page, perhaps a proxy's.
- * Until then the page stays, and `waiting` is called. /
+ * Until then the page stays, and `waiting` is called.
+ */
 export async function reload(waiting = () => {}) {
   for (let wait = FIRST_WAIT_MS; ; wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
     const answer = await fetch(location.href, { redirect: "manual" }).catch(() => undefined);
@@ -25,7 +26,8 @@ export async function reload(waiting = () => {}) {
 /**
  * Receives the events of an address until `close` is called. `opened` is called with whether the connection was lost before, `lost` each
  * time it is; `heard` has a function for each kind of event. A refused connection is retried after a second, then after twice as long
- * each time, up to a minute. If the page itself would be refused, it is reloaded, which shows why. /
+ * each time, up to a minute. If the page itself would be refused, it is reloaded, which shows why.
+ */
 export function listen(address, { opened, lost, heard }) {
   let [source, timer, wait, wasLost, isClosed] = [undefined, undefined, FIRST_WAIT_MS, false, false];
   const connect = () => {

@@ -132,7 +132,7 @@ impl ObjectStorage {
                 thread::sleep(Duration::from_mins(1));
                 return;
             }
-            (Some(Fault::Answer(status, code)), _) => (status, error(code, "the test says so", "")),
+            (Some(Fault::Answer(status, code)), _) => (status, error(code, "the test reports it", "")),
             (_, Err((status, document))) => (status, document),
             (_, Ok(())) => self.apply(&method, path, body),
         };
