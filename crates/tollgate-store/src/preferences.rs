@@ -42,12 +42,12 @@ impl MemberPreferences {
     pub const NOTICE_BALANCE: NanoUsd = NanoUsd(1_000_000_000);
 
     /// Percentages of a budget at which the member is notified.
-    pub fn told_at_percents(&self) -> &[u32] {
+    pub fn effective_percents(&self) -> &[u32] {
         self.notice_percents.as_deref().unwrap_or(Self::NOTICE_PERCENTS)
     }
 
     /// The balance below which the member is notified.
-    pub fn told_below(&self) -> NanoUsd {
+    pub fn effective_balance(&self) -> NanoUsd {
         self.notice_balance.as_deref().and_then(|text| NanoUsd::parse(text).ok()).unwrap_or(Self::NOTICE_BALANCE)
     }
 }

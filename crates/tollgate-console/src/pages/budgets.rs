@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_budget_of_a_row_has_a_field_and_comes_back_unchanged() {
+    fn every_budget_of_a_row_has_a_field_and_is_parsed_back_unchanged() {
         let budget = |amount: &str, window: &str, action: &str| json!({"amount": amount, "window": window, "action": action});
         let of_form = |budget: &Value| body(&FormData::of_pairs(owned(values(budget)))).unwrap();
         let all = json!([
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_parsed_leniently_and_empty_ones_are_no_budgets() {
+    fn amounts_are_parsed_leniently_and_empty_ones_are_ignored() {
         let form = FormData::of(&[("budget_month_block", " $1,000 "), ("budget_day_block", " "), ("budget_total_alert", "much")]);
         let expected = json!([
             {"amount": "1000", "window": "month", "action": "block"}, {"amount": "much", "window": "total", "action": "alert"}

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_no_formulas_and_commas_are_quoted() {
+    fn formulas_in_names_are_escaped_and_commas_are_quoted() {
         let lines = [vec![text("=1+2"), text("a, \"b\""), optional(None)], vec![text("@x"), text("-y"), number(Some(3))]];
         let file = String::from_utf8(written(Some(&["one", "two", "three"]), &lines)).unwrap();
         assert_eq!(file, "one,two,three\n'=1+2,\"a, \"\"b\"\"\",\n'@x,'-y,3\n");

@@ -240,7 +240,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         if index == 0 {
             models = allowance.models;
             let of_member = allowance.budgets.iter().filter(|budget| budget.is_of_member());
-            notices.extend(of_member.filter_map(|budget| budget.notice(t, preferences.told_at_percents())));
+            notices.extend(of_member.filter_map(|budget| budget.notice(t, preferences.effective_percents())));
         }
         gateway_renewals = spent_budget::renewals(t, &allowance.spent_gateway_budgets);
         // The member's budgets are the same for every key, those of a group for all that are in it.
@@ -255,7 +255,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, (&allowance.name, request.is_operator()), now)));
         groups.extend(groups_of_key);
     }
-    let of_balance = balance.as_deref().and_then(|balance| NoticeEntry::of_balance(t, balance, preferences.told_below()));
+    let of_balance = balance.as_deref().and_then(|balance| NoticeEntry::of_balance(t, balance, preferences.effective_balance()));
     notices.extend(of_balance);
     Ok(Budgets { balance, models, entries: blocking_first(entries), notices, gateway_renewals })
 }

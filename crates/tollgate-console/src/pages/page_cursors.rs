@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn way_back_is_the_way_forth() {
+    fn links_back_repeat_the_pages_in_reverse() {
         let mut page = PageCursors::default();
         assert_eq!((page.after(), page.previous_page()), (None, None));
         let mut way = vec![page.clone()];

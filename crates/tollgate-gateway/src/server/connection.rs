@@ -259,7 +259,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     let mut draining = pin!(core.draining.cancelled());
     let mut closing = pin!(core.closing.cancelled());
     let mut phase = hand_over.subscribe();
-    let (mut drained, mut ending, mut told) = (false, Ending::Open, false);
+    let (mut drained, mut ending, mut is_notified) = (false, Ending::Open, false);
     let gate = WakeGate::of_task().await;
     loop {
         let event = {
@@ -278,7 +278,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
                 Poll::Ready(_) => Poll::Ready(Event::Ended),
                 Poll::Pending if moves() && context.timers.is_at_rest() => Poll::Ready(Event::Rests),
                 Poll::Pending => match context.timers.eviction(now) {
-                    Some(eviction) if ending == Ending::Open && !(told && eviction == Eviction::AfterAnswer) => {
+                    Some(eviction) if ending == Ending::Open && !(is_notified && eviction == Eviction::AfterAnswer) => {
                         Poll::Ready(Event::Evicted(eviction))
                     }
                     Some(_) | None => gate.poll(signals.as_mut()),
@@ -290,7 +290,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
             Event::Ended => return None,
             Event::Rests => return Some(connection),
             Event::Evicted(eviction) => {
-                told = true;
+                is_notified = true;
                 if let Some(limit) = evict(core, context, connection.as_mut(), eviction) {
                     ending = Ending::Graceful;
                     alarm.as_mut().reset(now() + limit);

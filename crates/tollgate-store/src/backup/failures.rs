@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_notes_are_not_shown() {
+    fn files_that_are_not_notes_are_not_shown() {
         let data = tempfile::TempDir::new().unwrap();
         let folder = BackupFolder::of(data.path());
         folder.note_failure(&failed(0, "no space")).unwrap();

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_says_whether_backups_can_be_written() {
+    fn probe_finds_whether_backups_can_be_written() {
         let data = tempfile::TempDir::new().unwrap();
         let folder = BackupFolder::of(data.path());
         let probed = folder.probe().unwrap();

@@ -224,8 +224,8 @@ pub(super) async fn members_are_notified_by_mail_once_they_ask_for_it(store: &St
     let found = mailed().await;
     let ann = id_of(store, "ann").await;
     assert_eq!(found.iter().map(|it| (it.member, it.email.as_str())).collect::<Vec<_>>(), [(ann, "ann@example.com")]);
-    assert_eq!((found[0].preferences.told_at_percents(), found[0].notified.len()), ([50, 90].as_slice(), 0));
-    assert_eq!(found[0].preferences.told_below(), MemberPreferences::NOTICE_BALANCE);
+    assert_eq!((found[0].preferences.effective_percents(), found[0].notified.len()), ([50, 90].as_slice(), 0));
+    assert_eq!(found[0].preferences.effective_balance(), MemberPreferences::NOTICE_BALANCE);
     let notified = ["member month 80".to_owned(), "\"quoted\"".to_owned()];
     store.identity.record_notified(ann, &notified).await.unwrap();
     apply(store, &[open("ann", 1, SecondFactor::None)]).await.unwrap();

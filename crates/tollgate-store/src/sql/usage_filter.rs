@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_compared_once_each_and_all_of_them_are_no_condition() {
+    fn outcomes_are_compared_once_each_and_all_of_them_add_no_condition() {
         let sql = |wanted: &[Outcome]| RefFilter { outcomes: outcomes(wanted), ..RefFilter::default() }.sql();
         assert_eq!(sql(&[Outcome::Completed]), " AND outcome = 0");
         assert_eq!(sql(&[Outcome::Refused, Outcome::CallerLeft, Outcome::Refused]), " AND outcome IN (1, 3) AND outcome <> 0");

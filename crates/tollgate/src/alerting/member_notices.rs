@@ -166,11 +166,11 @@ fn reached(
     spent: impl Fn(tollgate_core::Window) -> NanoUsd,
     now: Timestamp,
 ) -> Reached {
-    let (subject, percents) = (Subject::Member(member.member), member.preferences.told_at_percents());
+    let (subject, percents) = (Subject::Member(member.member), member.preferences.effective_percents());
     let mut found = budget_conditions(&subject, &spec.name, &spec.budgets, spent, percents, now);
     if spec.billing == Billing::Prepaid {
         let low = LowBalance { member: member.member, name: spec.name.clone(), balance: *balance };
-        found.extend(balance_conditions(std::iter::once(low), member.preferences.told_below()));
+        found.extend(balance_conditions(std::iter::once(low), member.preferences.effective_balance()));
     }
     if spec.status != MemberStatus::Active {
         found.clear();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn prepaid_member_is_told_again_after_a_top_up_was_spent() {
+    fn prepaid_member_is_notified_again_after_a_top_up_was_spent() {
         let of = |notified: &[String], balance: i64| {
             let prepaid = standing(Billing::Prepaid, MemberStatus::Active, balance);
             let found = reached(&mailed(notified), &prepaid, |_| NanoUsd::ZERO, Timestamp(0));

@@ -195,11 +195,11 @@ impl Leaving {
         // From here on the other process serves, whether or not it receives the answer.
         hand_over.leave(moves);
         self.left.cancel();
-        let mut told = conversation.send(&Reply::Go, &[]);
+        let mut delivery = conversation.send(&Reply::Go, &[]);
         for record in late {
-            told = told.and_then(|()| conversation.send(&Reply::Settled { record: Box::new(record) }, &[]));
+            delivery = delivery.and_then(|()| conversation.send(&Reply::Settled { record: Box::new(record) }, &[]));
         }
-        if let Err(error) = told {
+        if let Err(error) = delivery {
             tracing::error!(%error, "the new process ended when it had taken over");
         }
         Ok((conversation, moved))

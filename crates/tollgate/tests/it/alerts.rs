@@ -57,10 +57,10 @@ fn wait_for_alerts(admin: &Admin, rule: &str, state: &str, count: usize) -> Vec<
     found
 }
 
-fn wait_until_told(admin: &Admin, alert: &Value, messages: usize) -> Value {
+fn wait_until_sent(admin: &Admin, alert: &Value, messages: usize) -> Value {
     let path = format!("/admin/v1/alerts/{}", alert["id"].as_str().unwrap());
-    let told = |alert: &Value| alert["messages"].as_array().unwrap().iter().filter(|it| it["state"] == "sent").count();
-    wait_for("its messages are sent", SOON, || told(&admin.get(&path)) == messages);
+    let sent = |alert: &Value| alert["messages"].as_array().unwrap().iter().filter(|it| it["state"] == "sent").count();
+    wait_for("its messages are sent", SOON, || sent(&admin.get(&path)) == messages);
     admin.get(&path)
 }
 
@@ -81,12 +81,12 @@ fn budget_alert_is_sent_once_per_percentage_with_a_signature() {
     chat();
     let first = &wait_for_alerts(&admin, "budget", "open", 1)[0];
     assert_eq!((&first["detail"]["percent"], &first["detail"]["of"]), (&json!("50"), &json!("gateway")));
-    wait_until_told(&admin, first, 1);
+    wait_until_sent(&admin, first, 1);
     chat();
     chat();
     let open = wait_for_alerts(&admin, "budget", "open", 3);
     let newest = open.iter().find(|alert| alert["detail"]["percent"] == "100").unwrap();
-    wait_until_told(&admin, newest, 1);
+    wait_until_sent(&admin, newest, 1);
     // Two percentages that are reached together are one message, unless two evaluations find one each.
     let received = receiver.received();
     assert!((2..=3).contains(&received.len()), "{}", received.len());
@@ -120,12 +120,12 @@ fn channel_outage_and_its_end_are_reported() {
     }
     let down = &wait_for_alerts(&admin, "channel_down", "open", 1)[0];
     assert_eq!(down["detail"]["name"], "chat");
-    wait_until_told(&admin, down, 1);
+    wait_until_sent(&admin, down, 1);
     upstream.set_default(ScriptedResponse::chat("hello"));
     ok(&admin.call("POST", "/admin/v1/channels/chat/end-cooling", None));
     let ended = &wait_for_alerts(&admin, "channel_down", "ended", 1)[0];
-    let told = wait_until_told(&admin, ended, 2);
-    assert_eq!(told["messages"][1]["kind"], "ended");
+    let alert = wait_until_sent(&admin, ended, 2);
+    assert_eq!(alert["messages"][1]["kind"], "ended");
     let of_channel: Vec<Value> =
         receiver.received().iter().map(ReceivedRequest::json).filter(|it| it["event"] == "channel_down").collect();
     assert_eq!(of_channel.iter().map(|it| it["state"].as_str().unwrap()).collect::<Vec<_>>(), ["raised", "ended"]);
@@ -346,8 +346,8 @@ fn undelivered_message_is_sent_again() {
     admin.post("/admin/v1/members", &json!({"name": "poor", "billing": "prepaid"}));
     set(&admin, "alerts.balance_usd", &json!("3"));
     let alert = &wait_for_alerts(&admin, "balance_low", "open", 1)[0];
-    let told = wait_until_told(&admin, alert, 1);
-    assert_eq!((&told["messages"][0]["attempts"], &told["messages"][0]["fault"]), (&json!(2), &Value::Null));
+    let alert = wait_until_sent(&admin, alert, 1);
+    assert_eq!((&alert["messages"][0]["attempts"], &alert["messages"][0]["fault"]), (&json!(2), &Value::Null));
     assert_eq!(receiver.received().len(), 2);
 }
 
@@ -409,8 +409,8 @@ fn configured_webhook_gets_alerts_raised_by_requests() {
     };
     wait_for("a sale below cost", SOON, below);
     let listed = &wait_for_alerts(&admin, "sold_below_cost", "open", 1)[0];
-    let told = wait_until_told(&admin, listed, 1);
-    assert_eq!((&told["messages"][0]["destination"], &told["detail"]["model"]), (&json!("alerts.webhook"), &json!("chat-model")));
+    let alert = wait_until_sent(&admin, listed, 1);
+    assert_eq!((&alert["messages"][0]["destination"], &alert["detail"]["model"]), (&json!("alerts.webhook"), &json!("chat-model")));
     let received = receiver.received();
     let sent: Vec<Value> = received.iter().map(ReceivedRequest::json).filter(|body| body["event"] == "sold_below_cost").collect();
     assert_eq!((sent.len(), &sent[0]["id"], &sent[0]["detail"]), (1, &listed["id"], &listed["detail"]));
@@ -434,11 +434,11 @@ fn journal_growth_is_reported_while_the_database_is_unreachable() {
     // The destinations are read when rules are evaluated.
     wait_for("an evaluation", SOON, || postgres.sql("SELECT COUNT(*) FROM alert_evaluator") == "1");
     postgres.stop();
-    let told = || {
+    let has_message = || {
         chat();
         !receiver.received().is_empty()
     };
-    wait_for("a message without the database", SOON, told);
+    wait_for("a message without the database", SOON, has_message);
     let sent = receiver.received()[0].json();
     assert_eq!((&sent["event"], &sent["state"], &sent["id"]), (&json!("journal_growing"), &json!("raised"), &json!("")));
     postgres.restart();

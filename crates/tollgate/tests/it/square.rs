@@ -203,7 +203,7 @@ fn titles(xml: &str) -> Vec<String> {
 }
 
 #[test]
-fn feed_says_what_changed() {
+fn feed_lists_changes() {
     // The test polls the feed.
     let settings = TestGateway::builder(PROGRAM).env("TOLLGATE_SQUARE__REQUESTS_PER_MINUTE", "100000");
     let admin = Admin::of(settings.spawn());

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_told_their_bounds() {
+    fn faults_of_numbers_name_their_bounds() {
         let range = NumberRange { min: 1, max: 1_000_000, or_zero: false };
         let error = ApiError::value("weight", "x").within(Some(range)).with_others(vec![
             ApiError::value("probe_interval_s", "x").within(Some(NumberRange { min: 10, max: 86_400, or_zero: true })),

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn last_row_says_what_was_not_tested() {
+    fn last_row_names_untested_models() {
         let tally = Tally::default();
         tally.count(true);
         tally.count(false);

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_said_in_words() {
+    fn schemas_are_described_as_text() {
         let of = |schema: Value| type_of(Locale::EN, &schema).whole();
         let key = json!({"$ref": "#/components/schemas/Key"});
         for (schema, said) in [

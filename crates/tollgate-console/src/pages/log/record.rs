@@ -370,9 +370,10 @@ fn price(t: Locale, lines: &LinesObject, (multiplier_label, amount_label): (&'st
 /// The candidates: planned accounts in their order with their results, and excluded accounts with the reasons.
 fn trace(t: Locale, record: &RecordObject) -> Vec<TraceRow> {
     // An account can be tried more than once: each of its attempts belongs to one entry.
-    let mut untold: Vec<&AttemptObject> = record.attempts.iter().collect();
+    let mut remaining: Vec<&AttemptObject> = record.attempts.iter().collect();
     let row = |entry: &TraceObject| {
-        let attempt = untold.iter().position(|attempt| entry.is_planned() && entry.is_of(attempt)).map(|at| untold.remove(at));
+        let attempt =
+            remaining.iter().position(|attempt| entry.is_planned() && entry.is_of(attempt)).map(|at| remaining.remove(at));
         TraceRow {
             channel: entry.channel.clone(),
             account: entry.account.clone().unwrap_or_default(),
@@ -406,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selection_tells_what_became_of_each_candidate() {
+    fn selection_has_the_result_of_each_candidate() {
         let tokens = json!({"input": 0, "output": 0, "cache_read": 0, "cache_write": 0, "thinking": 0, "image": 0, "audio": 0,
             "source": "provider"});
         let attempt = |account: &str, status: Option<u16>, result: &str, ms: u64| {

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_and_unknown_members_are_told_apart() {
+    fn missing_and_unknown_members_are_distinguished() {
         let fault = |sent: &[u8]| {
             let error = ApiError::value("member", "is needed for the scope `member`");
             let state = refused(Locale::EN, &FormData::parse(sent), error).unwrap();

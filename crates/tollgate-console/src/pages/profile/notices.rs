@@ -32,8 +32,8 @@ pub(super) struct NoticesView {
 impl NoticesView {
     pub(super) fn of(request: &PageRequest, form: &FormState, has_email: bool) -> Self {
         let (t, kept) = (request.t(), request.kept_preferences().cloned().unwrap_or_default());
-        let percents = kept.told_at_percents().iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        let balance = kept.told_below().to_usd_string();
+        let percents = kept.effective_percents().iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let balance = kept.effective_balance().to_usd_string();
         let mail = if kept.notice_mail { "true" } else { "" };
         let kept =
             FormState::of(FormData::of(&[("notice_percents", &percents), ("notice_balance", &balance), ("notice_mail", mail)]));

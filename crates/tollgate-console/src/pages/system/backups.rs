@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn schedule_is_said_with_its_state() {
+    fn schedule_is_shown_with_its_state() {
         let of = |it: &ScheduleObject| (mark(Locale::EN, it).tone, said(Locale::EN, it));
         assert_eq!(of(&schedule(true, 0, false)), ("off", None));
         assert_eq!(of(&schedule(false, 24, false)), ("off", None), "PostgreSQL");

@@ -125,7 +125,7 @@ fn provider_is_split_from_the_name() {
 }
 
 #[test]
-fn text_that_is_no_list_is_refused_with_its_position() {
+fn text_that_is_not_a_list_is_refused_with_its_position() {
     let fault = &read("{\n  \"a\": }").unwrap_err()[0];
     assert_eq!((fault.line, fault.column), (2, 8));
     assert!(read("[]").is_err() && read("").is_err());

@@ -107,8 +107,8 @@ fn namespace(
             continue;
         };
         let own = tool.description.as_deref().unwrap_or_default();
-        let told: Vec<&str> = [about.as_str(), own].into_iter().filter(|text| !text.is_empty()).collect();
-        let description = (!told.is_empty()).then(|| told.join("\n"));
+        let descriptions: Vec<&str> = [about.as_str(), own].into_iter().filter(|text| !text.is_empty()).collect();
+        let description = (!descriptions.is_empty()).then(|| descriptions.join("\n"));
         let name = names.declare(&space, &tool.name, used);
         request.tools.push(Tool { name, description, ..tool });
     }

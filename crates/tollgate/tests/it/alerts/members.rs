@@ -33,7 +33,7 @@ fn person(admin: &Admin) -> Person {
 }
 
 #[test]
-fn member_is_told_by_mail_at_the_thresholds_of_the_profile() {
+fn member_is_notified_by_mail_at_the_thresholds_of_the_profile() {
     let (admin, server) = (spent_budget(), MailServer::start(MailServerMode::Plain));
     let body = json!({
         "name": "post", "kind": "email", "url": format!("smtp+plain://localhost:{}", server.port()), "private_network": true,

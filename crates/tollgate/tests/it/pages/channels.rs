@@ -138,17 +138,17 @@ fn channel_is_found_by_the_last_characters_of_a_credential() {
 }
 
 #[test]
-fn refused_private_address_tells_admins_and_operators_what_to_do() {
+fn refused_private_address_gives_advice_to_admins_and_operators() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
     make_member(&admin, "op", "operator");
     let fields = [("name", "near"), ("provider", "compatible"), ("base_url", "http://127.0.0.1:9/v1"), ("groups", "default")];
-    for (member, told, not_told) in
+    for (member, advice, other_advice) in
         [("root", "Tick “It may reach private addresses”", "An admin must"), ("op", "An admin must allow it", "Tick “")]
     {
         let answer = signed_in(&admin, member).post(&admin.gateway, "/channels/new", &fields);
         let page = answer.text();
-        assert!(answer.status == 422 && page.contains(told) && !page.contains(not_told), "{member}: {page}");
+        assert!(answer.status == 422 && page.contains(advice) && !page.contains(other_advice), "{member}: {page}");
     }
 }
 

@@ -314,7 +314,7 @@ fn stored_contents_are_read_as_messages_and_removed() {
 }
 
 #[test]
-fn part_of_a_page_that_cannot_be_shown_says_so_in_place() {
+fn part_of_a_page_that_cannot_be_shown_is_replaced_by_the_error() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let op = signed_in(&admin, "op");

@@ -147,7 +147,7 @@ fn visitor_registers_on_the_page_that_the_sign_in_leads_to() {
 }
 
 #[test]
-fn invite_says_that_registration_is_off() {
+fn page_of_an_invite_shows_that_registration_is_off() {
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/invites", &json!({}));
     crate::admin::ok(&admin.call("PUT", "/admin/v1/settings/access.registration", Some(&json!({"value": "off"}))));

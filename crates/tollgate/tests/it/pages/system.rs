@@ -157,7 +157,7 @@ fn scheduled_backup_that_failed_is_a_row_of_the_backups() {
 }
 
 #[test]
-fn folder_of_backups_that_cannot_be_read_is_said_on_the_page() {
+fn unreadable_folder_of_backups_is_reported_on_the_page() {
     let admin = Admin::echo();
     let mut root = root_of(&admin);
     std::fs::write(admin.gateway.data().join("backups"), "x").unwrap();

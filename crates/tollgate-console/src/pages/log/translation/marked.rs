@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_json_stays_as_it_is() {
+    fn text_that_is_not_json_is_unchanged() {
         assert_eq!(shown("data: {}\n\ndata: [DONE]\n\n", &[mark("x")]), [" data: {}", " ", " data: [DONE]"]);
     }
 }

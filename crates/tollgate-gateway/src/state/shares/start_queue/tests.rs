@@ -170,7 +170,7 @@ async fn request_waits_for_a_place_that_is_about_to_be_released() {
     sleep(2 * WAIT).await;
     assert_eq!((begun(&mut waits), serving.requests.used()), (1, 6));
     // No request ends, so the caller is refused.
-    let told = Instant::now();
+    let waiting_since = Instant::now();
     assert!(matches!(waits.pop().unwrap().await, Err(NotAdmitted::AboveShare(_))));
-    assert!(told.elapsed() <= MAX_PLACE_WAIT, "{:?}", told.elapsed());
+    assert!(waiting_since.elapsed() <= MAX_PLACE_WAIT, "{:?}", waiting_since.elapsed());
 }
