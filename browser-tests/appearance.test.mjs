@@ -63,7 +63,7 @@ test("name, announcement and home text are on pages, as text and links only", as
   }
 });
 
-test("the language of the settings is that of readers who have not chosen", async () => {
+test("readers who have not chosen a language get the one of the settings", async () => {
   await asOwner(browser, gateway, VIEWS.light, (page) => set(page, "console.language", "zh-CN"));
   const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await page.goto(`${gateway.base}/docs`);
@@ -199,7 +199,7 @@ test("the facts of a model and the parameters that it takes are changed", async 
   });
 });
 
-test("the usage log is filtered by what an outcome alone does not say", async () => {
+test("the usage log is filtered by more than the outcome", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/log`);
     for (const [word, parameter] of [["empty", "empty=true"], ["failed_over", "failed_over=true"], ["blocked", "reason=E67"]]) {

@@ -1,6 +1,6 @@
 // Chromium's virtual authenticator.
 
-// A platform authenticator whose owner is always there, and verified until a test says otherwise.
+// A platform authenticator whose owner is always present, and verified unless a test changes that.
 export async function authenticator(page) {
   const client = await page.context().newCDPSession(page);
   await client.send("WebAuthn.enable");

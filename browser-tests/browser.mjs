@@ -59,7 +59,7 @@ export async function checkPage(page, faults, name) {
   await checkLayout(page, faults, name);
 }
 
-// The same, and the colours of the dark theme. The page is that of the light one.
+// The same, and the colours of the dark theme. The page starts in the light theme.
 export async function checkBothThemes(page, faults, name) {
   const run = await axeIn(page);
   assert.deepEqual(await run(RULES), [], `axe on ${name}`);
@@ -78,7 +78,7 @@ export async function checkWithoutColours(page, faults, name) {
 
 export async function screenshot(page, name) {
   mkdirSync(process.env.SCREENSHOTS, { recursive: true });
-  // As tall as the page, so that what sticks to the window's edge is at the end.
+  // As tall as the page, so that elements at the window's edge are at the end of the page.
   const { width, height } = page.viewportSize();
   const whole = await page.evaluate(() => document.documentElement.scrollHeight);
   await page.setViewportSize({ width, height: Math.max(height, whole) });

@@ -18,7 +18,7 @@ async function chat(model, stream = false) {
   await answer.text();
 }
 
-test("first steps turn green by the first request", async () => {
+test("the first request completes the first steps", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await setPassword(page, gateway);
   await page.goto(`${gateway.base}/console`);
@@ -51,7 +51,7 @@ test("first steps turn green by the first request", async () => {
   await chat("acme-large");
   await page.getByText("The first request was answered.").waitFor();
   assert.equal(await page.locator("[data-steps] li.done").count(), 3);
-  assert.ok(await page.evaluate(() => window.kept), "the page goes on without being loaded again");
+  assert.ok(await page.evaluate(() => window.kept), "the page continues without being reloaded");
   await screenshot(page, "home-first.light");
   for (const model of ["acme/small:free", "acme-large", "no-such-model"]) await chat(model, model === "acme-large");
   await context.close();
@@ -199,7 +199,7 @@ test("playground: a message that is sent while the key is still looked up waits 
   await context.close();
 });
 
-test("playground: a wrong key is said, a parameter that no model takes is greyed, tools are checked", async () => {
+test("playground: a wrong key is reported, a parameter that no model takes is greyed out, tools are checked", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/playground`);
@@ -227,7 +227,7 @@ test("playground: faults of a key are in the language of the page", async () => 
   const fault = page.locator("[data-key-fault]");
   await fault.filter({ hasText: "网关不认识此密钥" }).waitFor();
   assert.equal(await fault.getAttribute("lang"), "zh-CN");
-  // What the page has no sentence for is said as the gateway says it.
+  // An error without a translation is shown with the gateway's text.
   await page.route("**/v1/key", (route) => route.fulfill({ status: 418, json: { error: { code: "new_code", message: "Something new." } } }));
   await page.locator("#secret").fill("sk-tg-other");
   await page.keyboard.press("Enter");
@@ -236,7 +236,7 @@ test("playground: faults of a key are in the language of the page", async () => 
   await context.close();
 });
 
-test("playground: each member has conversations of its own in a browser, until it signs out", async () => {
+test("playground: each member has separate conversations in a browser, until the member signs out", async () => {
   const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/playground?model=acme-large`);
@@ -287,12 +287,12 @@ test("keys: filter, order, several at once, duplicate", async () => {
   await context.close();
 });
 
-test("usage log: dragging selects a time, views are kept, a lost connection is said and resumed", async () => {
+test("usage log: dragging selects a time, views are kept, a lost connection is shown and resumed", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/log?range=24h`);
   const plot = await page.locator("#rows .bars-plot svg").boundingBox();
-  // At the foot, where the parts of a bar are: their links also filter by outcome, which a drag does not.
+  // At the foot of a bar, where its parts are: their links also filter by outcome, but a drag does not.
   assert.ok((await page.locator("#rows .bars-plot a").count()) > (await page.locator("#rows .bars-plot .hit").count()));
   await page.mouse.move(plot.x + plot.width * 0.2, plot.y + plot.height - 2);
   await page.mouse.down();
@@ -355,7 +355,7 @@ test("usage log: every filter that cannot be is marked, and an unknown one is na
   await page.getByText("“From” is after “Until”").first().waitFor();
   await checkPage(page, faults, "log with faults");
   await screenshot(page, "log-faults.light");
-  // The list alone is loaded again when a field changes: the marks follow.
+  // Only the list is reloaded when a field changes; the marks are updated.
   await page.goto(`${gateway.base}/log`);
   await page.locator("#filter [name=status]").fill("abc");
   await page.keyboard.press("Enter");

@@ -89,7 +89,7 @@ test("the first admin sets a password and finds the console", async () => {
 async function traverse(page, by) {
   await page.evaluate((by) => {
     window.isLeft = true;
-    // Not before this call is answered, which the load would prevent.
+    // Not before this call is answered, because the load would abort it.
     setTimeout(() => history.go(by), 0);
   }, by);
   await page.waitForFunction(() => !window.isLeft && document.readyState === "complete");
@@ -216,7 +216,7 @@ test("a tap shows the title of an element, and opens the record of a row", async
   await context.close();
 });
 
-test("a password can be looked at before it is sent", async () => {
+test("a password can be shown before it is sent", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await page.goto(`${gateway.base}/sign-in`);
   await page.locator("#password").fill("something");
@@ -242,7 +242,7 @@ test("members who are remembered keep the session when the browser is closed", a
     await page.getByLabel("Remember me on this device").check();
     await page.locator("main button.primary").click();
     await page.locator(".banner.bad:visible").waitFor();
-    assert.ok(await page.getByLabel("Remember me on this device").isChecked(), "the tick stays when the password is wrong");
+    assert.ok(await page.getByLabel("Remember me on this device").isChecked(), "the checkbox keeps its state when the password is wrong");
     await page.locator("#login").fill("owner");
     await page.locator("#password").fill(PASSWORD);
     await page.locator("main button.primary").click();
@@ -281,7 +281,7 @@ test("new records appear while the log is followed", async () => {
   await page.getByRole("button", { name: "Live" }).click();
   await page.getByRole("button", { name: "Paused" }).waitFor();
   assert.ok(!page.url().includes("follow"), page.url());
-  // While it is paused, new records are counted; the list changes once they are asked for.
+  // While it is paused, new records are counted; the list changes on request.
   const shown = await page.locator("[data-record]").count();
   await sendRequests(key);
   await page.getByRole("button", { name: "4 new" }).waitFor();

@@ -1,4 +1,4 @@
-// Stored contents of a request: switched on, read as messages and as they were sent, gone on with in the playground, and removed.
+// Stored contents of a request: switched on, read as messages and in the original form, continued in the playground, and removed.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, screenshot } from "./browser.mjs";
@@ -59,7 +59,7 @@ test("contents are switched on for a key, and read beside the record", async () 
     assert.match(await page.locator("pre.marked span.info").first().innerText(), /→.*stop_sequences/);
     await page.getByText('"stop": [').waitFor();
     await checkPage(page, faults, "translation");
-    // A request whose contents were not stored says why.
+    // A request without stored contents shows the reason.
     const plain = await chat(await makeKey(page, "plain"), { messages: [{ role: "user", content: "Hi" }] });
     for (let tries = 0; tries < 100; tries += 1) {
       await page.goto(`${gateway.base}/log/${plain}`);
@@ -109,7 +109,7 @@ test("a request is copied as a curl line without the clipboard of secure pages",
   });
 });
 
-test("a conversation goes on in the playground, and its contents are removed", async () => {
+test("a conversation continues in the playground, and its contents are removed", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/log/${record}/contents`);
     await page.getByRole("button", { name: "Continue in the playground" }).click();

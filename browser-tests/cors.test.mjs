@@ -75,7 +75,7 @@ test("a page of a named origin lists models and streams, and no other page does"
   await owner.context.close();
 });
 
-test("lists of addresses are set on their pages and told in both languages", async () => {
+test("lists of addresses are set on their pages and described in both languages", async () => {
   for (const [view, locale] of [["light", "en"], ["dark", "zh-CN"], ["phone", "zh-CN"]]) {
     const { context, page, faults } = await openPage(browser, { ...VIEWS[view], locale });
     await signIn(page, gateway);

@@ -34,7 +34,7 @@ test("columns and density of a table are chosen by keyboard, and kept", async ()
     await page.goto(`${gateway.base}/members`);
     assert.equal(await page.locator("th.column-off").count(), 0);
     await page.goto(`${gateway.base}/channels`);
-    // Rows that are cards show everything.
+    // Rows that are shown as cards have all columns.
     await page.setViewportSize(VIEWS.phone.viewport);
     assert.ok(await page.locator("tbody td.column-off").first().isVisible());
     assert.ok(!(await page.locator("[data-table-view]").isVisible()));
@@ -195,7 +195,7 @@ test("times of a period are typed in the zone that is shown, and sent in UTC", a
   });
 });
 
-test("charts say which figure is pointed at, and when in the zone that is shown", async () => {
+test("charts show the figure under the pointer, and its time in the displayed zone", async () => {
   await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
     const key = await makeKey(page, "pointed-at");
     await chat(key, { messages: [{ role: "user", content: "Hello" }] });
@@ -229,7 +229,7 @@ test("days of rows and what happened some time ago name the time and the zone", 
     await page.goto(`${gateway.base}/overview`);
     await titled(page.locator(".events time[title]").first());
   });
-  // Without JavaScript it is the time in UTC, which says so.
+  // Without JavaScript the time is in UTC and marked as such.
   await asOwner(browser, gateway, { ...VIEWS.light, javaScriptEnabled: false }, async (page) => {
     await page.goto(`${gateway.base}/keys?search=of+a+day`);
     assert.match(await page.locator("tbody time[data-local=day]").first().textContent(), /^\d+ \w+ \d{4}, \d\d:\d\d UTC$/);

@@ -8,7 +8,7 @@ export function pageRoutes(method) {
   return lines.filter(([of]) => of === method).map(([, path, seenBy]) => ({ path, seenBy }));
 }
 
-// Asks until the answer fits, for up to ten seconds.
+// Repeats a request until the answer fits, for up to ten seconds.
 export async function until(ask, fits) {
   for (let tries = 0; tries < 100; tries += 1) {
     const answer = await ask().catch(() => undefined);

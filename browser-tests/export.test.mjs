@@ -40,7 +40,7 @@ after(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-test("an export that fails says what to do, and is repeated by a button", async () => {
+test("a failed export shows advice, and a button repeats it", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await chat(await makeKey(page, "exported"), { messages: [{ role: "user", content: "hello" }] });
     await page.goto(`${gateway.base}/system`);

@@ -1,4 +1,4 @@
-// Every form with a field to type in: refused, it keeps what was typed and says beside the field what is wrong.
+// Every form with a text field: when it is refused, it keeps what was typed and shows the fault beside the field.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, openPage } from "./browser.mjs";
@@ -48,12 +48,12 @@ const FORMS = {
   "/setup/channel/{name}/add": { typed: { model: "kept", upstream: "a/../b" }, wrong: ["upstream"] },
   "/setup/gateway": { typed: { name: "kept", api_url: "nowhere" }, wrong: ["api_url"] },
   "/setup/key": { typed: { name: "" }, wrong: ["name"] },
-  // Which of the two is wrong is not said.
+  // The answer does not reveal which of the two is wrong.
   "/sign-in": { typed: { login: "owner", password: "wrong" }, wrong: [] },
   "/system/import": { typed: { source: "csv", file: "" }, wrong: ["file"] },
   "/system/replay": { typed: { file: "" }, wrong: ["file"] },
 };
-// They search, or keep an address as a view: there is nothing to refuse. Passkeys have tests of their own.
+// These forms search, or save an address as a view, so there is nothing to refuse. Passkeys have separate tests.
 const NEVER_REFUSED = ["/channels/{name}/models/fetch", "/profile/passkeys", "/search", "/setup/channel/{name}/fetch"];
 const isNeverRefused = (target) => NEVER_REFUSED.includes(target) || target.endsWith("views");
 
@@ -71,11 +71,11 @@ const targets = pageRoutes("POST").map(({ path }) => ({ path, is: new RegExp(`^$
 // The route of a form's target: of those that fit, the one with the fewest parameters.
 function targetOf(action) {
   const fitting = targets.filter(({ is }) => is.test(action.split("?")[0])).sort((a, b) => a.path.split("{").length - b.path.split("{").length);
-  assert.ok(fitting.length > 0, `${action} is no target of forms`);
+  assert.ok(fitting.length > 0, `${action} is not a target of forms`);
   return fitting[0].path;
 }
 
-// The targets of the forms of a page that have a field to type in, and the names of these fields.
+// The targets of a page's forms that have a text field, and the names of these fields.
 const typedForms = (page) => page.evaluate(() => {
   const isTyped = (field) => field.localName === "textarea" || (field.localName === "input" && ["text", "number", "email", "search", "date", "datetime-local"].includes(field.type));
   return [...document.querySelectorAll("form[method=post]")].map((form) => [
@@ -114,10 +114,10 @@ async function refuse(page, address, action, { typed, wrong }) {
     return says && field.name;
   }));
   const silent = wrong.filter((name) => !said.some((of) => of === name || (name.endsWith("*") && String(of).startsWith(name.slice(0, -1)))));
-  return [...found, ...silent.map((name) => `nothing is said beside ${name}`)];
+  return [...found, ...silent.map((name) => `no fault is shown beside ${name}`)];
 }
 
-test("forms keep what was typed and say what is wrong beside the field", async () => {
+test("forms keep what was typed and show the fault beside the field", async () => {
   const found = new Map();
   const collect = async (page, routes) => {
     for (const route of routes) {

@@ -1,6 +1,7 @@
-// Texts that do harm where a page takes them for markup, and the table of the fields that take texts.
+// Texts that do harm if a page renders them as markup, and the table of the fields that take texts.
 
-// Quotes end attributes, the element has a marker, and what is in braces would be computed. The second is for short fields.
+// Quotes end attributes, the element has a marker, and a template engine would evaluate the braces. The second text is for
+// short fields.
 const SHORT = `'"><img data-hostile src=x onerror=hostile()>{{7-7}}`;
 const SHORTEST = `'"><i data-hostile>`;
 const FURTHER = [
@@ -15,12 +16,12 @@ const FURTHER = [
   "w".repeat(300),
 ];
 
-// Texts by field. Each begins with a word of its own, so that it is found on a page.
+// Texts by field. Each begins with a unique word, so that it can be found on a page.
 export class HostileTexts {
   #made = new Map();
 
-  // A text of at most so many bytes for a field. Names have no invisible characters, and headers are ASCII: those are `plain`. Some have
-  // no spaces.
+  // A text of at most this many bytes for a field. Names have no invisible characters and headers are ASCII, so theirs are `plain`. Some
+  // have no spaces.
   of(field, { max = 100, plain = max <= 256, spaces = true } = {}) {
     let text = `h${this.#made.size + 1}x${max < 80 ? SHORTEST : SHORT}`;
     for (const payload of FURTHER) {
@@ -44,7 +45,7 @@ export class HostileTexts {
 }
 
 // The fields of request bodies that take any text: those of the schemas of new rows, and what only changes have. Numbers, words of a list,
-// times, ids and addresses have a pattern or a list of their own.
+// times, ids and addresses have a pattern or a list.
 export function textFields(document) {
   const { schemas } = document.components;
   const found = new Set();

@@ -1,4 +1,5 @@
-// Hostile texts in every field that takes texts: no page takes them for markup, and pages show them as they were stored.
+// Hostile texts in every field that takes texts: no page renders them as markup, and pages show them as they were
+// stored.
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
@@ -36,7 +37,7 @@ const FIELDS = {
   same: list(`
     Channel.test_model Channels.headers Channels.tags Channels.test_model InviteAcceptance.email InviteAcceptance.name Job.source
     LinkUse.name NewPasskey.name Passkey.name PriceImport.source Registration.email Registration.name`),
-  // Proofs, which are compared and not stored.
+  // Passwords and other proofs, which are compared and not stored.
   proofs: list(`
     ChannelFile.version Credentials.login Credentials.password InviteAcceptance.new_password InviteAcceptance.token InviteToken.token
     LinkToken.token LinkUse.new_password LinkUse.token NewPasskey.attestation_object NewPasskey.client_data NewPasskey.state
@@ -46,7 +47,7 @@ const FIELDS = {
     TotpConfirmation.code TotpConfirmation.password`),
 };
 
-// What an upstream says, and what callers send.
+// Texts from upstreams and callers.
 const upstreamSays = {
   model: hostile.of("upstream: model of its list", { max: 250 }),
   error: hostile.of("upstream: error", { max: 400 }),
@@ -192,13 +193,14 @@ async function ask(page) {
 
 test("every text field of the admin API is in the table", () => {
   const [known, fields] = [Object.values(FIELDS).flat(), textFields(document)];
-  assert.deepEqual(fields.filter((field) => !known.includes(field)), [], "fields that the table has not");
-  assert.deepEqual(known.filter((field) => !fields.includes(field)), [], "fields that the admin API has not");
+  assert.deepEqual(fields.filter((field) => !known.includes(field)), [], "fields that the table lacks");
+  assert.deepEqual(known.filter((field) => !fields.includes(field)), [], "fields that the admin API lacks");
   const unused = [...FIELDS.shown, ...FIELDS.hidden].filter((field) => !hostile.fields.has(field));
   assert.deepEqual(unused, [], "fields that are not stored");
 });
 
-// What was taken for markup in a page, and its texts: those that are read, of fields, and of attributes that are shown.
+// The markup that a page rendered from the texts, and the page's visible texts: of elements, of fields, and of shown
+// attributes.
 const look = (page) => page.evaluate(() => {
   const inside = (root) => [...root.querySelectorAll("*"), ...[...root.querySelectorAll("template")].flatMap(({ content }) => [...content.querySelectorAll("*")])];
   const elements = inside(document);
@@ -214,7 +216,7 @@ const look = (page) => page.evaluate(() => {
   };
 });
 
-// What shows texts only after a button is pressed, or a key.
+// Texts that are shown only after a button or a key is pressed.
 async function act(page, note) {
   const at = (path) => page.goto(gateway.base + path);
   const channel = `/channels/${rows.channel}`;

@@ -1,5 +1,5 @@
 // The life of a key: made with limits, used, changed, replaced, switched off and on, and revoked; by mouse, and by keyboard alone. Requests
-// show what each step does.
+// show the effect of each step.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, screenshot } from "./browser.mjs";
@@ -77,7 +77,7 @@ test("a key is made, used, replaced, switched off and on, and revoked", async ()
     assert.equal(await page.getByRole("button", { name: "Switch on" }).count(), 0, "it is revoked for good");
     await checkPage(page, faults, "key, revoked");
     await screenshot(page, "key-life-revoked.light");
-    // Its requests stay in the log, with the name of the key and of its member.
+    // Its requests remain in the log, with the names of the key and of its member.
     for (let tries = 0; tries < 50 && await page.locator("[data-record]").count() < 3; tries += 1) {
       await page.goto(`${gateway.base}/log?range=15m&key=life&outcome=completed`);
     }

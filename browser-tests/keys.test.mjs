@@ -1,4 +1,4 @@
-// Keys in a browser: what a row's menu offers, the use and the test of a key, and forms that come back after the session has ended.
+// Keys in a browser: the menu of a row, the usage and the test of a key, and forms that are restored after the session has ended.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
@@ -168,7 +168,7 @@ test("views are saved for keys, members and channels", async () => {
   });
 });
 
-test("a form that was sent after the session had ended comes back with what was typed, without secrets", async () => {
+test("a form that was sent after the session had ended is restored with what was typed, without secrets", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   const lose = async () => {
@@ -198,7 +198,7 @@ test("a form that was sent after the session had ended comes back with what was 
   await lose();
   await checkPage(page, faults, "sign-in after a lost form");
   await screenshot(page, "form-lost.light");
-  // A wrong password in between loses nothing.
+  // A wrong password in between does not lose the form.
   await page.locator("#login").fill("owner");
   await page.locator("#password").fill("wrong");
   await page.locator("main button.primary").click();
@@ -249,12 +249,12 @@ test("a form that was sent after the session had ended comes back with what was 
   await context.close();
 });
 
-test("a form that is answered by the page of an error comes back with what was typed, without secrets", async () => {
+test("a form that is answered by an error page is restored with what was typed, without secrets", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/channels/new`);
     await page.locator("#name").fill("not-lost-channel");
     await page.locator("#credential").fill("sk-a-secret-credential");
-    // The page of a refused form, as it is for one that the gateway cannot take at the moment.
+    // The page of a refused form, as for one that the gateway cannot process at the moment.
     await page.route("**/channels/new", async (route) => {
       if (route.request().method() !== "POST") return route.continue();
       const answer = await route.fetch({ postData: route.request().postData().replace(/csrf=[^&]*/, "csrf=x") });

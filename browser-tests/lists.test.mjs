@@ -1,4 +1,4 @@
-// Lists: heads and scrollbar in view, and the strips, counts and sums beside them.
+// Lists: heads and scrollbar stay in view, and the strips, counts and sums beside them.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, screenshot } from "./browser.mjs";

@@ -18,7 +18,7 @@ const tooSmall = (page) => page.evaluate(() => {
   const isHit = (control, dy) => {
     const { x, y, width, height } = control.getBoundingClientRect();
     const at = document.elementFromPoint(x + width / 2, y + height / 2 + dy);
-    // Another control may be nearer where two lie close together.
+    // Another control may be nearer if two are close together.
     return !at || control.contains(at) || at.closest("a, button, input, select, label, summary");
   };
   const small = [...controls].filter((control) => {

@@ -141,7 +141,7 @@ test("several channels are chosen and edited, tested and removed", async () => {
     await checkPage(page, faults, "test of several channels");
     await screenshot(page, "channels-tested.light");
     await page.getByRole("link", { name: "To the channels" }).click();
-    // A channel of the served file cannot be changed, so that none is.
+    // A channel of the served file cannot be changed, so no channel is.
     await page.getByLabel("All rows").check();
     await page.getByRole("button", { name: "Edit", exact: true }).click();
     await page.waitForURL("**/channel-selection/edit?**");
@@ -205,12 +205,12 @@ test("several models of a channel are tested, and those that worked are served",
     await page.locator("input[name=remove][value=chat-model]").waitFor();
     await checkPage(page, faults, "models that would be served");
     await screenshot(page, "use-models.light");
-    // The results stay for those who do not save it.
+    // The results are still shown if the changes are not saved.
     const rows = await page.locator("input[name=result]").count();
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.waitForURL("**/channels/tested/test/results");
     assert.equal(await page.locator("input[name=use]").count(), rows);
-    assert.equal(await page.locator("input[name=use][value=chat-model]").isChecked(), false, "the tick is as it was left");
+    assert.equal(await page.locator("input[name=use][value=chat-model]").isChecked(), false, "the checkbox has kept its state");
     await checkPage(page, faults, "results of several models, again");
     await screenshot(page, "tested-models-again.light");
     await page.getByRole("button", { name: "Use these" }).click();

@@ -20,7 +20,7 @@ export async function signIn(page, gateway) {
   await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
 }
 
-// Sets the password of a gateway whose first run is not what is tested.
+// Sets the password of a gateway, for tests of anything but the first run.
 export async function setUp(browser, gateway) {
   const { context, page } = await openPage(browser, VIEWS.light);
   await setPassword(page, gateway);

@@ -1,5 +1,5 @@
-// Every page of the console, by the table of pages: axe in both themes and both languages with everything unfolded, without motion for those
-// who want none, and without JavaScript.
+// Every page of the console, by the table of pages: axe in both themes and both languages with everything unfolded, no motion for readers
+// who prefer none, and without JavaScript.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { authenticator } from "./authenticator.mjs";
@@ -20,7 +20,7 @@ let rows;
 
 useGateway({ prepare: makeEverything });
 
-// Browsers offer passkeys at names only.
+// Browsers offer passkeys only at host names.
 async function makePasskey() {
   const local = { base: gateway.base.replace("127.0.0.1", "localhost") };
   const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
@@ -53,8 +53,8 @@ async function visit(page, route) {
   return address;
 }
 
-// Unfolds what is folded, such as the tables of charts. Menus cover what is below them. Of the hundreds of parts of the API references,
-// which are alike, some stay: axe takes seconds for all.
+// Unfolds everything that is folded, such as the tables of charts, except menus, which cover the elements below them. Of the hundreds
+// of similar parts of the API references only some are kept, because axe takes seconds for all.
 const unfold = (page) => page.evaluate(() => {
   for (const folded of document.querySelectorAll("main details:not(.menu-down)")) folded.open = true;
   for (const part of [...document.querySelectorAll("main article")].slice(30)) part.remove();
@@ -118,7 +118,7 @@ test("every page is accessible and as wide as the window in Chinese", async () =
   await context.close();
 });
 
-// What a page without scripts must not have: an empty main part, something that waits for a script, a button that does nothing.
+// Faults of a page without scripts: an empty main part, an element that waits for a script, a button without effect.
 const unreadable = (page) => page.evaluate(() => {
   const seen = (selector) => [...document.querySelectorAll(selector)].filter((element) => element.checkVisibility());
   const found = [];

@@ -1,4 +1,4 @@
-// Parts of a page that are slow or fail: a placeholder, and in their place what went wrong and a button that asks again.
+// Parts of a page that are slow or fail: a placeholder, and then in its place the error and a button to retry.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, screenshot } from "./browser.mjs";
@@ -9,7 +9,7 @@ useGateway();
 
 const isPart = (request) => request.headers()["hx-request"] === "true";
 
-test("a part that is slow shows a placeholder, and one that fails says so in place", async () => {
+test("a slow part shows a placeholder, and a failed one shows the error in its place", async () => {
   for (const [view, options] of Object.entries(VIEWS)) {
     await asOwner(browser, gateway, options, async (page, faults) => {
       let answer = "slow";
@@ -38,7 +38,7 @@ test("a part that is slow shows a placeholder, and one that fails says so in pla
   }
 });
 
-test("a record that cannot be shown says so in the drawer, with the request id", async () => {
+test("a record that cannot be shown has the error in the drawer, with the request id", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
     const key = await makeKey(page, "parts");
     await chat(key, { messages: [{ role: "user", content: "hi" }] });
@@ -55,7 +55,7 @@ test("a record that cannot be shown says so in the drawer, with the request id",
   });
 });
 
-test("the page of an error says what went wrong, and copies its request id", async () => {
+test("an error page shows what went wrong, and copies its request id", async () => {
   await asOwner(browser, gateway, { ...VIEWS.light, permissions: ["clipboard-read", "clipboard-write"] }, async (page, faults) => {
     await page.goto(`${gateway.base}/keys/key_unknown`);
     const copy = page.locator("main [data-copy^=req_]");
@@ -106,7 +106,7 @@ test("copying works without the clipboard of secure pages, and else leaves the t
   }
 });
 
-// What a script shows when its part cannot be fetched, and after its button.
+// The error that a script shows if its part cannot be fetched, and the result of its button.
 async function fails(page, faults, name, { route, ask, part }) {
   let isBroken = true;
   await page.route(route, (asked) => (isBroken && isPart(asked.request()) ? asked.abort() : asked.continue()));
@@ -121,7 +121,7 @@ async function fails(page, faults, name, { route, ask, part }) {
   await page.unroute(route);
 }
 
-test("a part that a script loads says that it failed, and is asked for again", async () => {
+test("a part that a script loads shows its error, and is requested again", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.clock.install();
     for (const [path, part] of [["/overview", "#part .tiles"], ["/channels", "#part table"]]) {
@@ -183,7 +183,7 @@ async function searchTwice(page, ends) {
   await page.locator(ends[second] === "abort" ? "dialog [role=alert]" : "dialog .hits").first().waitFor();
   release();
   await firstEnded;
-  // What the script does with the answer happens before a later task of the page.
+  // The script processes the answer before a later task of the page.
   await page.evaluate(() => new Promise((resolve) => { setTimeout(resolve, 100); }));
   await page.unroute("**/search");
 }
@@ -198,7 +198,7 @@ test("an older search that is answered late neither covers newer results nor cle
   });
 });
 
-test("the playground says that it could not read a model's prices", async () => {
+test("the playground shows that it could not read a model's prices", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
     let isBroken = true;
     await page.route("**/models.json*", (route) => (isBroken ? route.abort() : route.continue()));

@@ -1,4 +1,5 @@
-// How people become members, and what they are told about their budgets: the set-up link with a name, registration, the profile.
+// How people become members, and how they are notified about their budgets: the set-up link with a name, registration, the
+// profile.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
@@ -19,7 +20,7 @@ async function set(page, name, value) {
   await page.getByText("Saved").waitFor();
 }
 
-// A page in each look, checked and kept as a picture.
+// A page in each theme and width, checked and saved as a picture.
 async function look(path, name, prepare = () => {}) {
   for (const [view, locale] of LOOKS) {
     const { context, page, faults } = await openPage(browser, { ...VIEWS[view], locale });
@@ -85,7 +86,7 @@ test("a visitor registers and reads what is left", async () => {
   await context.close();
 });
 
-test("a member chooses when to be told", async () => {
+test("a member chooses when to be notified", async () => {
   const asBen = (page) => signInAs(page, "ben");
   await look("/profile", "profile-notices", asBen);
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
@@ -100,7 +101,7 @@ test("a member chooses when to be told", async () => {
   await page.getByText("Saved").waitFor();
   assert.equal(await page.locator("#notice_percents").inputValue(), "50, 90");
   await context.close();
-  // A key makes the balance known to the home page: 0, which is below a dollar.
+  // With a key the home page shows the balance, which is 0 and so below a dollar.
   const admin = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signInAs(admin.page, "ada");
   await admin.page.goto(`${gateway.base}/keys/new?member=ben`);

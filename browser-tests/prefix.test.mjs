@@ -87,7 +87,7 @@ async function useParts(page, gateway) {
   await page.keyboard.press("Escape");
 }
 
-// The first steps are green once a request arrives, and the log is followed.
+// The first steps are complete once a request arrives, and the log shows new records.
 async function followEvents(page, gateway, key) {
   const chat = async () => {
     const answer = await fetch(`${gateway.base}/v1/chat/completions`, {

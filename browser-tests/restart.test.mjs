@@ -1,4 +1,5 @@
-// Pages that follow events, while the gateway restarts: they say that the connection is lost, and go on when it is back.
+// Pages that follow events while the gateway restarts: they show that the connection is lost, and continue when it is
+// back.
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
@@ -23,7 +24,7 @@ after(() => {
 
 const HELLO = { messages: [{ role: "user", content: "Hello" }] };
 
-test("the log and the first steps go on after a restart of the gateway", async () => {
+test("the log and the first steps continue after a restart of the gateway", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults, context) => {
     const log = page;
     const key = await makeKey(log, "restart");
@@ -50,7 +51,7 @@ test("the log and the first steps go on after a restart of the gateway", async (
     await chat(key, HELLO);
     await steps.getByText("The first request was answered.").waitFor();
     await log.locator("[data-record]").first().waitFor();
-    for (const open of [log, steps]) assert.ok(await open.evaluate(() => window.kept), "it goes on without being loaded again");
+    for (const open of [log, steps]) assert.ok(await open.evaluate(() => window.kept), "it continues without being reloaded");
 
     await follow.click();
     await follow.filter({ hasText: "Paused" }).waitFor();
@@ -62,7 +63,7 @@ test("the log and the first steps go on after a restart of the gateway", async (
 });
 
 for (const signal of ["SIGTERM", "SIGKILL"]) {
-  test(`the page of a job says that it is over after a restart by ${signal}`, async () => {
+  test(`the page of a job shows that it ended after a restart by ${signal}`, async () => {
     const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
     await signIn(page, gateway);
     const job = await callApi(page, "POST", "/admin/v1/jobs", { kind: "doctor" });

@@ -1,4 +1,4 @@
-// What the suites share: the gateway and the browser of a suite, keys that the console makes, and requests with them.
+// Shared by the suites: the gateway and the browser of a suite, keys that the console makes, and requests with them.
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
 import { launch } from "./browser.mjs";
@@ -10,7 +10,7 @@ export let gateway;
 export let browser;
 
 // Starts both before the tests. `environment` returns further variables of the gateway, `prepare` makes what all tests need; a suite that
-// tests the first run leaves the set-up to itself.
+// tests the first run does the set-up itself.
 export function useGateway({ environment = () => ({}), isSetUp = true, prepare = () => {} } = {}) {
   before(async () => {
     [gateway, browser] = await Promise.all([start(await environment()), launch()]);

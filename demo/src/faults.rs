@@ -5,7 +5,7 @@ use tollgate_core::Timestamp;
 const MINUTE_MS: i64 = 60_000;
 const DAY_MIN: i64 = 24 * 60;
 
-/// A time in which requests of an account fail.
+/// A period in which requests of an account fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) channel: &'static str,

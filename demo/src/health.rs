@@ -31,7 +31,7 @@ impl AccountBook {
         Self { health: HashMap::new(), history: HealthHistory::restore([]), transitions: Vec::new(), now: Timestamp(i64::MIN) }
     }
 
-    /// Notes that a request goes to an account; it may be its probe.
+    /// Records that a request is sent to an account; it may be the account's probe.
     pub(crate) fn begin_attempt(&mut self, account: AccountId, now: Timestamp) {
         let health = self.health.entry(account).or_default();
         if let Some(probing) = start_probe(health, now) {
@@ -67,8 +67,8 @@ impl AccountBook {
         }
     }
 
-    /// Tests the accounts that rest for a refused credential and probes those whose credit may be spent; `has` says what goes wrong with
-    /// an account.
+    /// Tests the accounts that rest for a refused credential and probes those whose credit may be spent; `has` returns whether an
+    /// account has a fault.
     pub(crate) fn probe(&mut self, catalog: &Catalog, has: impl Fn(&str, &str, FaultKind) -> bool, now: Timestamp) {
         for channel in catalog.channels.values() {
             for account in &channel.accounts {

@@ -1,8 +1,8 @@
 //! A gateway with a month of history: a catalog, members and keys, requests with their outcomes and prices, outages, changes, money.
 //!
-//! No sum is invented here. Requests are resolved, routed and settled by the functions of `tollgate-core`, and booked by the store
-//! as the usage writer books them; changes go through the store with their times. So the sums, the ledger and the log agree, and
-//! prices are those that were in force.
+//! No sum is made up. Requests are resolved, routed and settled by the functions of `tollgate-core`, and booked by the store like
+//! those of the usage writer; changes are applied through the store with their times. So the sums, the ledger and the log agree,
+//! and prices are those in force at the time.
 
 mod alerts;
 mod faults;

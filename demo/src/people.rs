@@ -24,7 +24,7 @@ pub(crate) fn addresses() -> Vec<Change> {
     ADDRESSES.iter().map(change).collect()
 }
 
-/// An open invite that `author` makes now. Its link is forgotten.
+/// An open invite that `author` makes now. Its link is not kept.
 pub(crate) fn invite(store: &Store, author: &str, note: &str, groups: &[&str], now: Timestamp) -> Change {
     let random = RandomSource::system();
     let secret = Secret::new(NewKey::generate_invite(&random).expose_once());
@@ -40,7 +40,7 @@ pub(crate) fn invite(store: &Store, author: &str, note: &str, groups: &[&str], n
     Change::Identity(Box::new(IdentityChange::MakeInvite { invite: Box::new(invite), hash }))
 }
 
-/// The address that a person works from: one of those for documentation (RFC 5737).
+/// The address of a person, from the ranges for documentation (RFC 5737).
 pub(crate) fn address_of(person: &str) -> IpAddr {
     let number = person.bytes().fold(7_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
     Ipv4Addr::new(203, 0, 113, number).into()

@@ -26,7 +26,7 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// As [`Self::between`], but small numbers are more frequent.
+    /// Like [`Self::between`], but small numbers are more frequent.
     pub(crate) const fn mostly_low(&mut self, (low, high): (u64, u64)) -> u64 {
         const ONE: u64 = 1_000;
         let share = self.below(ONE + 1) * self.below(ONE + 1) / ONE;
@@ -43,7 +43,7 @@ impl Random {
         &items[usize::try_from(self.below(last)).unwrap_or(0)]
     }
 
-    /// One of the items, each as often as its weight says.
+    /// One of the items, with a probability in proportion to its weight.
     pub(crate) fn weighted<'a, T>(&mut self, items: &'a [(T, u64)]) -> &'a T {
         let mut left = self.below(items.iter().map(|(_, weight)| weight).sum());
         for (item, weight) in items {

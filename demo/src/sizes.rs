@@ -39,7 +39,7 @@ impl RequestFigures {
         let cache_write = if workload.protocol == Protocol::Anthropic { (prompt_total - cached) * 4 / 5 } else { 0 };
         let usage = Usage { prompt_total, cached, cache_write, completion_total, reasoning, ..Usage::default() };
         let (first_ms, per_second) = speed(model);
-        // Half to thrice the median; long prompts that are not cached take longer.
+        // Half to three times the median; long uncached prompts take longer.
         let first_us = first_ms * random.mostly_low((520, 3_000)) * 1_650 / 1_000 + (prompt_total - cached) * 9;
         let per_second = per_second * random.between((700, 1_250)) / 1_000;
         let last_us = first_us + completion_total * 1_000_000 / per_second.max(1);

@@ -32,7 +32,7 @@ pub const HISTORY_MS: i64 = (DAYS + 1) * DAY_MS;
 /// Records are booked hour by hour, and those of the last hour in small batches.
 const BATCH_MS: i64 = HOUR_MS;
 const LAST_BATCH_MS: i64 = 5 * 60_000;
-/// How long before the end the node is known to run. It takes a transaction for each [`NODE_GONE_MS`].
+/// How long before the end the node is recorded as running. It takes a transaction for each [`NODE_GONE_MS`].
 const NODE_RAN_MS: i64 = 26 * HOUR_MS;
 const OPERATOR: &str = "jonas";
 
@@ -58,7 +58,7 @@ struct Timeline<'a> {
 }
 
 /// Writes a history that ends at `end` into a new store. `provider` is the address of the scripted provider. Gateways that use the data
-/// folder take the history of health for their own.
+/// folder treat the history of health as their own.
 pub async fn write_history(store: &Store, data: &Path, provider: &str, end: Timestamp) -> Result<HistorySummary> {
     let mut timeline = Timeline {
         store,
@@ -164,7 +164,8 @@ impl Timeline<'_> {
         self.import_prices().await
     }
 
-    /// Saves the state of accounts, with which the next start continues, and that the node ran: strips of health show only such times.
+    /// Saves the state of accounts, with which the next start continues, and that the node ran, because strips of health show only
+    /// times in which it did.
     async fn finish(self) -> Result<HistorySummary> {
         let mut seen_at = self.end.plus_ms(-NODE_RAN_MS);
         while seen_at <= self.end {

@@ -11,7 +11,7 @@ use crate::{
 
 const HOUR_US: i64 = 3_600_000_000;
 const HOURS: i64 = 24;
-/// Thousandths of the traffic at the end that there was at the beginning.
+/// Traffic at the beginning, in thousandths of the traffic at the end.
 const AT_FIRST: u64 = 330;
 
 /// The requests that arrive in a range of time, in order. The history is `days` long and ends at `end`.
@@ -51,7 +51,8 @@ fn requests(workload: &Workload, begin: Timestamp, growth: u64, random: &mut Ran
     thousandths / 1_000 + u64::from(random.happens(thousandths % 1_000))
 }
 
-/// Thousandths of the traffic at the end, `before` days earlier: it grows, and no two days are the same.
+/// Traffic `before` days before the end, in thousandths of the traffic at the end. It grows, and no two days are the
+/// same.
 fn growth(before: i64, days: i64) -> u64 {
     let left = (days - before).clamp(0, days).unsigned_abs();
     let trend = AT_FIRST + (1_000 - AT_FIRST) * left / days.unsigned_abs().max(1);

@@ -2,7 +2,7 @@
 
 use tollgate_protocol::{Method, Protocol};
 
-/// The requests of one key that are alike.
+/// Similar requests of one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
     pub(crate) member: &'static str,
@@ -39,7 +39,7 @@ pub(crate) struct Workload {
 pub(crate) enum Rhythm {
     /// Office hours, little on weekends.
     Office,
-    /// People at all hours, most in the evening.
+    /// People at all hours, mostly in the evening.
     Public,
     /// Between two and four at night.
     Night,

@@ -60,7 +60,7 @@ async fn catalog_is_sound(store: &Store) {
     }
     for channel in catalog.channels.values() {
         for mapping in &channel.spec.serves {
-            assert!(mapping.cost.is_some(), "{} does not say what {} costs", channel.spec.name, mapping.model);
+            assert!(mapping.cost.is_some(), "{} has no cost for {}", channel.spec.name, mapping.model);
         }
     }
 }

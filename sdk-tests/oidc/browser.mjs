@@ -1,4 +1,4 @@
-// As much of a browser as a sign-in needs: cookies by origin, and redirects one by one.
+// The parts of a browser that a sign-in needs: cookies by origin, and redirects one by one.
 export class Browser {
   cookies = new Map();
 
@@ -18,7 +18,8 @@ export class Browser {
     return response;
   }
 
-  // Follows redirects up to an address that `stop` accepts, or to an answer that is none. Returns the last address and answer.
+  // Follows redirects up to an address that `stop` accepts, or to an answer that is not a redirect. Returns the last address
+  // and answer.
   async follow(url, stop = () => false) {
     for (let hops = 0; hops < 20; hops += 1) {
       if (stop(url)) return { url };

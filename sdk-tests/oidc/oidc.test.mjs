@@ -116,7 +116,7 @@ test("claims make the member with role and groups, and each sign-in sets them ag
   assert.equal(first.end.url, `${base.url}/console?tab=keys`);
   const me = await first.me();
   assert.deepEqual([me.name, me.scope], ["ann", "member"]);
-  assert.deepEqual([...first.browser.cookies.get(base.url).keys()], ["tollgate_session"], "the state is gone");
+  assert.deepEqual([...first.browser.cookies.get(base.url).keys()], ["tollgate_session"], "the state was removed");
   assert.deepEqual((await base.admin("GET", "members/ann")).groups, ["alpha"]);
   const login = await base.admin("GET", "members/ann/login");
   assert.deepEqual([login.email, login.oidc, login.password], ["ann@example.com", true, false]);
@@ -181,7 +181,7 @@ test("a member of the provider adds no password, and admins unlink the account",
   assert.equal((await (await signIn("bob")).me()).name, "bob", "another member: no address names the former one");
 });
 
-test("a suspended member stays suspended, whatever the claims change", async () => {
+test("a suspended member stays suspended, even if the claims change", async () => {
   PEOPLE.zoe = { preferred_username: "zoe", email: "zoe@example.com", email_verified: true, groups: ["staff"] };
   await signIn("zoe");
   await base.admin("PATCH", "members/zoe", { status: "suspended" });
@@ -191,7 +191,7 @@ test("a suspended member stays suspended, whatever the claims change", async () 
   assert.deepEqual([member.status, member.role], ["suspended", "member"]);
 });
 
-test("a cancelled sign-in says so", async () => {
+test("a cancelled sign-in is reported", async () => {
   assert.deepEqual(await refusal((await signIn(undefined)).end), [401, "oidc_refused"]);
 });
 

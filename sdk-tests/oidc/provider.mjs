@@ -12,7 +12,7 @@ const key = (type, options, alg) => ({
   use: "sig",
 });
 
-// `callback` is where the clients come back to; `people` are claims by account.
+// `callback` is the clients' redirect URI; `people` are claims by account.
 export async function startProvider(callback, people) {
   let handle;
   const server = createServer((request, response) => handle(request, response));

@@ -1,10 +1,10 @@
 //! `cargo xtask agents`: coding agents from their public packages, run without a terminal, against the real binary. The upstreams
 //! are scripted models of each protocol.
 //!
-//! An agent is a row of [`AGENTS`]. Each reads a file through a tool in one turn, in the next another file and a missing one, and
-//! then continues with the model of another protocol, which gets a conversation that it has not made. The answers contain what was
-//! in the files, so they show that tools and results passed in both directions. It is not part of `check` because an agent is a
-//! download of hundreds of megabytes.
+//! An agent is a row of [`AGENTS`]. Each reads a file through a tool in one turn, another file and a missing one in the next, and
+//! then continues with the model of another protocol, which gets a conversation that another model has led. The answers contain
+//! what was in the files, so they show that tools and results passed in both directions. It is not part of `check`, because
+//! an agent is a download of hundreds of megabytes.
 
 mod agent;
 mod claude_code;

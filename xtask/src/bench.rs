@@ -55,7 +55,7 @@ pub(crate) struct BenchOptions {
     /// Number of usage records that the scenario `usage` stores in each database.
     #[arg(long, default_value_t = 400_000)]
     records: u64,
-    /// Number of keys that these records are of.
+    /// Number of keys of these records.
     #[arg(long, default_value_t = 200)]
     keys: u64,
     /// Folder for the databases of `usage`, which are kept. Existing ones are only queried.
@@ -249,7 +249,7 @@ fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result
     Ok(report)
 }
 
-/// Adds the scenario `instructions` to a report. In a run of everything it is left out where there is no valgrind.
+/// Adds the scenario `instructions` to a report. A run of all scenarios leaves it out if valgrind is missing.
 fn count_instructions(options: &BenchOptions, programs: &Path, folder: &Path, mut report: Value) -> Result<Value> {
     match options.only.as_deref() {
         Some(instructions::NAME) => {}

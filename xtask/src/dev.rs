@@ -44,7 +44,7 @@ pub(crate) fn run(options: &DevOptions) -> Result<()> {
         gateway.arg("--data").arg(&data);
         announce(&data);
     }
-    // Ctrl-C reaches the gateway, too, which ends by it.
+    // Ctrl-C reaches the gateway too, which then ends.
     gateway.status()?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: builds the program optimised by a profile of the requests it is for.
+//! `cargo xtask dist`: builds the program with profile-guided optimisation for requests.
 //!
 //! The program is built twice: once with counters, which a gateway then fills with requests of every protocol, and once with these
 //! counts. The compiler keeps the code that requests run together and puts the rest elsewhere, so that a request takes fewer
@@ -33,8 +33,8 @@ const BENCH_PROGRAMS: [&str; 5] = ["fast-upstream", "load", "bare-proxy", "usage
 
 #[derive(Args, Default)]
 pub(crate) struct DistOptions {
-    /// The processors that the program is for, such as x86-64-v3 or native: it does not start on older ones. Without it, it runs on any
-    /// of the architecture.
+    /// Target processors of the program, such as x86-64-v3 or native; it does not start on older ones. Without this option, it runs on
+    /// every processor of the architecture.
     #[arg(long)]
     cpu: Option<String>,
 }
@@ -65,7 +65,7 @@ const LOADS: [Load; 8] = [
     Load { path: NATIVE, model: "bench-chat", key: KEY, arguments: CLOSED_LOOP },
 ];
 
-/// Builds the program and says where it is.
+/// Builds the program and prints its path.
 pub(crate) fn run(options: &DistOptions) -> Result<()> {
     let programs = build(options)?;
     println!("built {}", programs.join("tollgate").display());
@@ -102,9 +102,9 @@ pub(crate) fn folder() -> PathBuf {
 
 /// Builds with these flags of the compiler in a folder of their own, and copies the program to `home`.
 fn build_with(home: &Path, folder: &str, flags: &str, options: &DistOptions) -> Result<()> {
-    // With a target named, build scripts and macros are built without the flags.
+    // Because a target is named, build scripts and macros are built without the flags.
     let host = shell::output(Command::new("rustc").arg("-vV"))?;
-    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not say what its host is")?;
+    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not print its host")?;
     let folder = home.join(folder);
     let mut cargo =
         shell::cargo(&["build", "--quiet", "--locked", "--profile", PROFILE, "--package", "tollgate", "--target", host]);

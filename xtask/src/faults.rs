@@ -34,7 +34,7 @@ const LEAD: Duration = Duration::from_secs(4);
 /// Options of `cargo xtask faults`.
 #[derive(Args)]
 pub(crate) struct FaultsOptions {
-    /// Measure the debug build; its times mean little, whether requests are served is the same.
+    /// Measure the debug build; its times mean little, but it shows whether requests are served.
     #[arg(long)]
     debug: bool,
     /// Rounds of each pattern; the medians of the latencies count.

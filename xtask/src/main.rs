@@ -37,13 +37,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Everything CI runs, in CI's order; sets up what it needs and says what it skipped.
+    /// Everything CI runs, in CI's order; sets up what it needs and lists what it skipped.
     Check {
         /// Fail when anything had to be skipped.
         #[arg(long)]
         require_all: bool,
     },
-    /// Checks rules that no compiler checks: layers, stages, dependencies, names, words, sizes.
+    /// Checks rules that the compiler does not check: layers, stages, dependencies, names, words, sizes.
     Tidy,
     /// Runs the official SDKs (Python and JavaScript) against the real binary.
     Sdk,
@@ -53,7 +53,7 @@ enum Command {
     Browser,
     /// Runs coding agents (Claude Code, Codex) from their public packages against the real binary, over each kind of upstream.
     Agents(agents::AgentsOptions),
-    /// Builds the program optimised by a profile of the requests it is for.
+    /// Builds the program with profile-guided optimisation for requests.
     Dist(dist::DistOptions),
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
@@ -63,9 +63,9 @@ enum Command {
     Fuzz(fuzz::FuzzOptions),
     /// Measures the gateway against nginx in one interleaved run and prints ratios.
     Bench(bench::BenchOptions),
-    /// Measures what a well-behaved key notices of hostile ones on the same gateway.
+    /// Measures the effect of hostile keys on a well-behaved key of the same gateway.
     Faults(faults::FaultsOptions),
-    /// Upgrades a gateway under load and counts what callers notice.
+    /// Upgrades a gateway under load and measures the effect on callers.
     Upgrades(upgrades::UpgradesOptions),
     /// Runs a gateway with a month of history and a scripted provider behind it.
     Dev(dev::DevOptions),

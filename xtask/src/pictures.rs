@@ -14,12 +14,12 @@ use crate::{
     npm, shell,
 };
 
-/// Bytes of all pictures together, at most.
+/// Maximum size of all pictures together, in bytes.
 const MAX_BYTES: u64 = 1_600_000;
 
 #[derive(Args)]
 pub(crate) struct PicturesOptions {
-    /// Where the pictures go; docs/images unless said otherwise.
+    /// Folder of the pictures [default: docs/images].
     #[arg(long)]
     to: Option<PathBuf>,
     /// Only pictures whose names begin like this.

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: rules of the workspace that no compiler checks. Also a test of this crate.
+//! `cargo xtask tidy`: rules of the workspace that the compiler does not check. Also a test of this crate.
 //!
 //! A rule is a function from the files of the workspace to its violations, so that its tests can show it a made-up tree.
 

@@ -1,8 +1,8 @@
 //! `cargo xtask upgrades`: measures the effect on callers of repeated upgrades of a gateway under load.
 //!
 //! One client sends requests at a steady rate over kept connections, another reads streams that are longer than an upgrade. The
-//! table is printed, and written into `docs/performance.md` with `--write`. A request that is refused or cut fails the command, and
-//! so does a record that is missing or stored twice.
+//! table is printed, and written into `docs/performance.md` with `--write`. The command fails if a request is refused or cut, or if
+//! a record is missing or stored twice.
 
 use std::{
     fs,

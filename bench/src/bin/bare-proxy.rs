@@ -1,5 +1,5 @@
 //! A proxy that does nothing but HTTP: the libraries and the threads of the gateway without its work. Its cost is the lower bound
-//! for a request with these libraries, as that of nginx is for the kernel and a proxy written in C.
+//! for a request with these libraries, as nginx's cost is for the kernel and a proxy written in C.
 //!
 //! Two threads, each with its own listener on the same port and its own connections to the upstream. HTTP/1.1 on both sides; bodies
 //! are passed on as they arrive. Options: `--listen ADDR --upstream ADDR`.
@@ -155,7 +155,7 @@ impl Core {
         stream.set_nodelay(true).expect("a connected socket");
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
-            // An error concerns the request in progress, which learns of it.
+            // An error concerns only the request in progress, which receives it.
             let _ = connection.await;
         });
         Ok(sender)

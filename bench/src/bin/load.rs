@@ -6,8 +6,8 @@
 //! `max` is a closed loop; with `--requests` it ends after exactly that many instead of after a time. `rate` is an open loop:
 //! latency counts from the time a request was due, so delays caused by a stalled server are included. `stream` measures the time
 //! to the first content and the one-way delay of each chunk, using the timestamp that the fast upstream puts into it. With
-//! `--refusals`, answers 429 and 503 are not errors but counted and timed apart. All answers are then timed from when the request was
-//! written, because more come due than an overloaded server can take.
+//! `--refusals`, answers 429 and 503 are not errors but counted and timed separately. All answers are then timed from when the
+//! request was written, because more requests come due than an overloaded server can accept.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
@@ -113,7 +113,7 @@ async fn measure(options: &LoadOptions) -> Value {
         memory = memory.max(resident_bytes(&options.pids));
     }
     let seconds = seconds_of(now_ns() - begin);
-    // A thread that ended takes its time with it.
+    // The CPU time of an ended thread is lost.
     let cpu = cpu_ns(&options.pids).saturating_sub(cpu);
     let mut results = results.borrow_mut();
     results.measuring = false;

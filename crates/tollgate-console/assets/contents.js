@@ -1,4 +1,5 @@
-// Continues a stored conversation in the playground, which reads it from this tab's storage: it would be too long for an address.
+// Continues a stored conversation in the playground, which reads it from this tab's storage, because it would be too long for an
+// address.
 for (const button of document.querySelectorAll("[data-continue]")) {
   button.hidden = false;
   button.addEventListener("click", () => {

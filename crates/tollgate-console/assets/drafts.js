@@ -1,6 +1,5 @@
-// A form that is sent after the session has ended comes back after the sign-in with what was typed, and so does one that is answered by the
-// page of an error. The tab keeps the fields of a form from its sending to the next page, without secrets: passwords, files, and fields
-// that are marked as secret.
+// Restores a form that was sent after the session had ended, or that was answered by an error page, with what was typed. The tab keeps the
+// fields of a form from its sending to the next page, without secrets: passwords, files, and fields that are marked as secret.
 const KEPT = "tollgate.draft";
 const MAX_CHARS = 100_000;
 const LEFT_OUT = ["hidden", "password", "file", "submit", "button", "reset", "image"];
@@ -10,7 +9,8 @@ const root = document.documentElement;
 const { member } = root.dataset;
 const isBox = (control) => control.type === "checkbox" || control.type === "radio";
 const isSecret = (control) => "secret" in control.dataset || control.autocomplete === "one-time-code";
-// What a form was loaded with comes back with it, so that a change by another person meanwhile is not overwritten.
+// The values that the form was loaded with are restored too, so that a change by another person meanwhile is not
+// overwritten.
 const LOADED = ["revision", "offered_by"];
 const isLoaded = (control) => control.type === "hidden" && LOADED.includes(control.name);
 const isKept = (control) => control.name && !control.disabled && (isLoaded(control) || !LEFT_OUT.includes(control.type)) && !isSecret(control);
@@ -29,7 +29,7 @@ function keep(draft) {
     const text = draft && JSON.stringify(draft);
     if (text && text.length <= MAX_CHARS) sessionStorage.setItem(KEPT, text); else sessionStorage.removeItem(KEPT);
   } catch {
-    // A browser that keeps nothing loses the form, as the sign-in says.
+    // A browser without storage loses the form; the sign-in page says so.
   }
 }
 
@@ -42,7 +42,7 @@ function show(control) {
   for (let folded = control.closest("details:not([open])"); folded; folded = folded.parentElement.closest("details:not([open])")) folded.open = true;
 }
 
-// Choices whose order matters stand as they did; those that are new come last.
+// Puts choices whose order matters back in their order; new ones come last.
 function putInOrder(form, fields) {
   for (const list of form.querySelectorAll("[data-order]")) {
     const place = (item) => {
@@ -55,7 +55,7 @@ function putInOrder(form, fields) {
   }
 }
 
-// Fills in the form that the draft is of. Returns whether it is on this page.
+// Fills in the form of the draft. Returns whether it is on this page.
 function restore({ action, fields }) {
   const form = [...document.querySelectorAll("main form[method=post]")].find((form) => new URL(form.action).pathname === action);
   if (!form) return false;
@@ -84,7 +84,7 @@ export function keepDrafts(restored) {
   } else if (draft && member && !document.querySelector(".code-page")) {
     // The page of an error has no form; the next page may be that of the form again.
     keep(null);
-    // Another member reads nothing of it.
+    // A draft is never shown to another member.
     if (draft.isLost && draft.member === member && restore(draft)) restored();
   }
   if (!member) return;

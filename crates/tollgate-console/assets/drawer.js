@@ -1,6 +1,6 @@
 // The drawer of a row beside its list: its keys, and the row in the address. Lists and drawers come from the server. The link of a row
 // has its id (data-record). In the usage log the link opens the drawer (hx-get); elsewhere it leads to the page of the row, and a click
-// on the rest of the row opens the drawer. The form of a new row opens there, too: its link has the word for it (data-beside).
+// on the rest of the row opens the drawer. The form of a new row opens in the drawer, too; its link has data-beside.
 import { loadPart } from "./parts.js";
 
 const drawer = document.getElementById("drawer");
@@ -26,7 +26,7 @@ export function write(name, value, push) {
   else history.replaceState(history.state, "", address);
 }
 
-// A list that was loaded again has another link for the row.
+// After a reload of the list the row has another link.
 function returnFocus(id) {
   (opener?.isConnected ? opener : rowOf(id))?.focus();
 }
@@ -60,7 +60,7 @@ function show() {
 
 async function load(row) {
   opener = row;
-  // With the filter of the list, to which the drawer leads back.
+  // Has the filter of the list, so that the drawer can link back to it.
   const address = new URL(row.href);
   address.search = location.search;
   const own = {};
@@ -73,7 +73,7 @@ async function load(row) {
   show();
 }
 
-// A form keeps its place: what was typed would be lost.
+// A form is not replaced, because what was typed would be lost.
 function open(row) {
   if (showsForm()) return;
   if (row.hasAttribute("hx-get")) row.click();
@@ -101,7 +101,7 @@ document.addEventListener("click", (event) => {
   }
 });
 
-// What can be pressed in a row does its own, and text can be selected.
+// Controls in a row keep their own action, and text can be selected.
 const OWN = "a, button, input, select, textarea, label, summary, form";
 
 function openRow(event) {
@@ -110,7 +110,8 @@ function openRow(event) {
   event.preventDefault();
   const isMiddle = event.button === 1;
   if (!isMiddle && isPlain(event)) return open(row);
-  // A link takes a click of the middle button from nobody but the reader; with Ctrl, or on a Mac with Command, it does the same.
+  // A script cannot cause a middle click that follows a link. A click with Ctrl, or on a Mac with Command, also opens a
+  // new tab.
   const { ctrlKey, metaKey, shiftKey, altKey } = event;
   const keys = isMiddle ? { ctrlKey: true, metaKey: true } : { ctrlKey, metaKey, shiftKey, altKey };
   row.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, composed: true, view: window, ...keys }));

@@ -1,5 +1,5 @@
-// Events that the gateway sends while a page is open. A connection that breaks off is opened again by the browser, one that the gateway
-// refuses (it restarts, or has too many of them) by this code.
+// Events that the gateway sends while a page is open. The browser reopens a connection that breaks off; this code reopens one that the
+// gateway refuses because it restarts or has too many.
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 60_000;
 
@@ -10,8 +10,8 @@ async function isGone() {
 }
 
 /**
- * Loads the page again. A gateway that restarts does not answer for a while, or a proxy answers for it, and that page of an error would
- * stay: until the gateway answers, the page remains, and `waiting` is called.
+ * Reloads the page once the gateway answers. While it restarts, a reload would replace the page by an error page, perhaps a proxy's.
+ * Until then the page stays, and `waiting` is called.
  */
 export async function reload(waiting = () => {}) {
   for (let wait = FIRST_WAIT_MS; ; wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
@@ -25,9 +25,9 @@ export async function reload(waiting = () => {}) {
 
 /**
  * Receives the events of an address until `close` is called. `opened` is called with whether the connection was lost before, `lost` each
- * time it is; `heard` has a function for each kind of event. Refused, it is tried again after a second, then after twice as long each
- * time, up to a minute; a page that would be refused, too, is loaded again, which shows why. `position` is the parameter of the address
- * that takes the id of the last event, if it has one: a browser sends that id only when it connects again by itself.
+ * time it is; `heard` has a function for each kind of event. A refused connection is retried after a second, then after twice as long
+ * each time, up to a minute. If the page itself would be refused, it is reloaded, which shows why. `position` is the
+ * parameter of the address that takes the id of the last event, if it has one: a browser sends that id only when it reconnects by itself.
  */
 export function listen(address, { opened, lost, heard, position }) {
   let [source, timer, wait, wasLost, isClosed] = [undefined, undefined, FIRST_WAIT_MS, false, false];

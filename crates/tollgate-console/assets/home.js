@@ -1,5 +1,5 @@
-// The first steps: the first request completes the last one. The stream only announces that a record was booked; the page is then
-// loaded again to show it.
+// The first steps, the last of which is the first request. The stream only announces that a record was booked; the page is then
+// reloaded to show it.
 import { listen, reload } from "./events.js";
 
 const steps = document.querySelector("[data-steps]");
@@ -8,7 +8,7 @@ const state = steps?.querySelector("[data-step-state]");
 const shows = (page) => page.querySelector("[data-steps] .in")?.textContent;
 const atFirst = shows(document);
 
-// A request may have been booked while the connection was lost: the page then says something else.
+// A request may have been booked while the connection was lost, so the page is checked again.
 async function catchUp() {
   const answer = await fetch(location.href).catch(() => undefined);
   const text = answer?.ok ? await answer.text().catch(() => undefined) : undefined;

@@ -4,7 +4,7 @@ import { write } from "./drawer.js";
 import { listen } from "./events.js";
 import { loadPart } from "./parts.js";
 
-// The list comes without the form: fields whose values cannot be are marked here.
+// The list is loaded without the form, so fields with impossible values are marked here.
 function mark() {
   const faults = new Set([...document.querySelectorAll("#rows [data-fault]")].map((fault) => fault.dataset.fault));
   for (const field of document.querySelectorAll("#filter [name]")) {
@@ -22,7 +22,8 @@ function mark() {
 
 document.addEventListener("htmx:after:swap", mark);
 
-// Dragging over the bars selects their time. Each bar leads to its own; the links of its parts also filter by outcome.
+// Dragging over the bars selects their time. Each bar links to its own time; the links of its parts also filter by
+// outcome.
 let drag;
 
 function barsOf(svg) {
@@ -69,7 +70,7 @@ document.addEventListener("pointerup", (event) => {
   const bars = barsOf(svg).map((bar) => new URL(bar.getAttribute("href"), location.href));
   const chosen = new URL(bars[Math.min(from, to)]);
   chosen.searchParams.set("until", bars[Math.max(from, to)].searchParams.get("until"));
-  // The click that ends a drag goes to no bar.
+  // The click that ends a drag must not follow the link of a bar.
   document.addEventListener("click", (click) => { click.preventDefault(); click.stopPropagation(); }, { capture: true, once: true });
   location.assign(chosen);
 });
@@ -157,7 +158,7 @@ function follow() {
   sayState();
 }
 
-// Another filter has another stream, and its list has every record.
+// A changed filter needs another stream; its list was just loaded and has every record.
 document.addEventListener("htmx:after:swap", () => {
   if (!stream) return;
   if (!isOlder()) count(0);
@@ -184,7 +185,7 @@ if (button) {
   if (new URLSearchParams(location.search).get("follow") === "1") follow();
 }
 
-// The address, the form and the links of the list say it, too.
+// The address, the form and the links of the list have the choice, too.
 function keepFollowing() {
   const isLive = stream && !isPaused;
   write("follow", isLive ? "1" : null, false);

@@ -21,7 +21,7 @@ for (const form of document.querySelectorAll("[data-pick-file]")) {
   });
 }
 
-// Without a picked price there is nothing to import.
+// Nothing can be imported until a price is picked.
 for (const form of document.querySelectorAll("form[data-picks]")) {
   const submit = form.querySelector("button[type=submit]");
   const check = () => { submit.disabled = !form.querySelector("input[name=apply]:checked"); };
@@ -51,7 +51,7 @@ for (const part of document.querySelectorAll("[data-pick-image]")) {
   });
 }
 
-// A job says its progress until it has ended; then the page has its result. A connection that is lost comes back by itself.
+// Shows the progress of a job until it has ended, then its result. The browser reopens a lost connection.
 const job = document.querySelector("[data-job-events]");
 if (job) {
   const meter = job.querySelector("[data-meter]");

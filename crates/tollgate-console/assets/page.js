@@ -14,7 +14,8 @@ for (const form of document.querySelectorAll("form[data-theme-form]")) {
     const theme = event.submitter?.value ?? "";
     if (theme === "light" || theme === "dark") root.dataset.theme = theme; else delete root.dataset.theme;
     document.cookie = `tollgate_theme=${theme}; path=/; max-age=31536000; samesite=lax`;
-    // The server keeps it for the member, too; the page need not wait, and without an answer this browser has its cookie.
+    // The server stores it for the member, too. The page does not wait for that; if it fails, this browser still has the
+    // cookie.
     const body = new URLSearchParams(new FormData(form, event.submitter));
     fetch(form.action, { method: "POST", body, redirect: "manual", keepalive: true }).catch(() => {});
     for (const button of form.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.value === theme));
@@ -22,7 +23,7 @@ for (const form of document.querySelectorAll("form[data-theme-form]")) {
   });
 }
 
-// The next member who signs in in this browser does not find the conversations of the playground.
+// Conversations of the playground are removed, so that the next member who signs in in this browser does not see them.
 for (const form of document.querySelectorAll("form[action$='/sign-out']")) {
   form.addEventListener("submit", () => localStorage.removeItem(`tollgate.playground.${root.dataset.member}`));
 }
@@ -63,14 +64,14 @@ function announce(text) {
   return { toast, timer };
 }
 
-// Without permission for the clipboard, or over plain HTTP on another host, which has none: copies a selection. Where that is refused, too,
-// the message holds the text, selected, until it loses the focus.
+// Without access to the clipboard (no permission, or plain HTTP on another host) copies a selection. If that is refused, too, the message
+// shows the text, selected, until it loses the focus.
 function copySelected(button) {
   const [before, field] = [document.activeElement, document.createElement("textarea")];
   [field.className, field.readOnly, field.value] = ["vh", true, button.dataset.copy];
   // The hidden class would join lines and spaces of the copied text.
   field.style.whiteSpace = "pre";
-  // Beside an open dialog nothing can have the focus.
+  // Elements outside an open dialog cannot have the focus.
   (button.closest("dialog") ?? document.body).append(field);
   field.focus({ preventScroll: true });
   field.select();
@@ -92,11 +93,11 @@ function copySelected(button) {
 
 keepDrafts(() => announce(root.dataset.restored));
 
-// A finger cannot point at an element to read its title: a tap shows it. What can be pressed keeps its taps.
+// Touch screens show no titles, so a tap shows them. A tap on a control still works the control.
 const TOUCHED = matchMedia("(hover: none)");
 document.addEventListener("click", (event) => {
   if (!TOUCHED.matches || event.defaultPrevented || event.target.closest("a, button, input, select, textarea, label, summary")) return;
-  // A column of a chart has its title as an element.
+  // The title of a chart's column is an SVG element.
   announce(event.target.closest("[title]")?.getAttribute("title") ?? event.target.closest(".hit")?.textContent);
 });
 
@@ -222,7 +223,7 @@ document.addEventListener("click", (event) => {
 for (const form of document.querySelectorAll("form[method=post]")) {
   form.addEventListener("submit", ({ submitter }) => {
     const primary = form.querySelector("button.primary");
-    // A button that leads elsewhere was pressed, such as one that cancels.
+    // A button that sends the form to another address was pressed, such as one that cancels.
     if (!submitter?.hasAttribute("formaction")) primary?.setAttribute("aria-busy", "true");
   });
 }

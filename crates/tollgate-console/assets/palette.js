@@ -34,9 +34,9 @@ async function openSearch() {
     const asked = input.value;
     latest += 1;
     const mine = latest;
-    // In the body and not in the address: it may be a key.
+    // Sent in the body and not in the address, because it may be a key.
     const sent = new URLSearchParams({ q: asked, csrf: search.dataset.csrf });
-    // Answers may come in another order than they were asked for.
+    // Answers may arrive out of order.
     const isCurrent = () => mine === latest && asked === input.value;
     const page = await loadPart(list, search.href, show, { method: "POST", body: sent, isCurrent });
     const found = page?.getElementById("hits");
@@ -46,7 +46,7 @@ async function openSearch() {
   made.addEventListener("keydown", (event) => {
     const links = [...list.querySelectorAll("a, button")];
     const at = links.indexOf(document.activeElement);
-    // A field of a search would take the first Escape to empty itself.
+    // In a search field the first Escape would only empty the field.
     if (event.key === "Escape") { event.preventDefault(); made.close(); return; }
     if (event.key === "Enter" && document.activeElement === input) { links[0]?.click(); return; }
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
@@ -65,7 +65,7 @@ async function openShortcuts() {
     made.append(found);
     found.tabIndex = -1;
   }
-  // Pressed again meanwhile, it has another dialog.
+  // The key may have been pressed again meanwhile, which opened another dialog.
   if (!made.isConnected) return;
   made.showModal();
   found?.focus();
@@ -79,7 +79,8 @@ function moveAlongRows(step) {
   rows[Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
 }
 
-// A page with a link for it knows its address best. The answer to a form stays: it may show a secret that is shown once, or what was typed.
+// A page may have a link to reload it. The answer to a form is not reloaded: it may show a secret that is shown only once, or what was
+// typed.
 function reload() {
   if (document.documentElement.dataset.reloadsFrom) return;
   const link = document.querySelector("[data-reload]");

@@ -1,5 +1,5 @@
-// Parts of a page that are loaded after it, by htmx or by a script: a placeholder while htmx takes longer than a moment, and where one
-// fails what went wrong, with the request id and a button that asks again. What was there before stays.
+// Parts of a page that are loaded after it, by htmx or by a script: a placeholder while htmx takes longer than a moment, and for a
+// failed part the error, with the request id and a button to retry. The earlier content stays.
 const SLOW_MS = 200;
 const timers = new WeakMap();
 
@@ -7,7 +7,7 @@ function copyOf(name) {
   return document.querySelector(`template[data-part-${name}]`)?.content.firstElementChild.cloneNode(true);
 }
 
-/** Removes placeholder and fault of a part. */
+/** Removes the placeholder and the fault of a part. */
 export function clear(target) {
   target.removeAttribute("aria-busy");
   for (const note of target.querySelectorAll("[data-part-note]")) note.remove();
@@ -38,7 +38,7 @@ function fail(target, note, again) {
   });
 }
 
-// What an answer says of its fault; one from elsewhere says nothing.
+// The fault that an answer describes; empty for an answer that is not the gateway's, such as a proxy's.
 function faultOf(text) {
   const said = new DOMParser().parseFromString(text, "text/html").querySelector("[data-part-failed]");
   return said ? document.importNode(said, true) : copyOf("lost");
@@ -51,8 +51,8 @@ export function showLost(target, again) {
 
 /**
  * Loads a page for one of its parts and returns it as a document. If that fails, returns undefined, and `target` shows the fault with a
- * button that calls `again`. `target` is an element, or a function that finds it once the answer is there. A fault that is shown already
- * stays as it is, so that it is not announced again and again. An answer for which `isCurrent` returns false changes nothing.
+ * button that calls `again`. `target` is an element, or a function that finds it once the answer is there. A fault that is already shown
+ * is left unchanged, so that it is not announced repeatedly. An answer for which `isCurrent` returns false changes nothing.
  */
 export async function loadPart(target, address, again, { isCurrent = () => true, ...options } = {}) {
   const answer = await fetch(address, { ...options, headers: { "hx-request": "true" } }).catch(() => undefined);
@@ -109,5 +109,5 @@ document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
   if (ctx?.target instanceof Element) showLost(ctx.target, () => askAgain(ctx.sourceElement));
 });
 
-// Also of a request that a later one replaces.
+// Also sent for a request that a later one replaces.
 document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => clearTimeout(timers.get(ctx)));

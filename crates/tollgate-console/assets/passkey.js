@@ -32,7 +32,7 @@ async function get(form) {
     authenticator_data: encode(response.authenticatorData),
     signature: encode(response.signature),
     user_handle: encode(response.userHandle ?? new Uint8Array()),
-    // The tick is in the form of the password.
+    // The checkbox is in the password form.
     remember: document.getElementById("remember")?.checked ? "true" : "",
   };
 }

@@ -1,7 +1,7 @@
 // A request as lines to copy. The key is a variable, so that the copied text holds no secret.
 const VARIABLE = "TOLLGATE_KEY";
 const MAX_SHOWN = 400;
-// Longer texts, which hold images, stay without colours.
+// Longer texts, which hold images, are not coloured.
 const MAX_COLOURED = 200_000;
 
 const shell = (text) => `'${text.replaceAll("'", "'\\''")}'`;
@@ -25,10 +25,10 @@ function python(value, indent = "") {
 }
 
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|\b(-?\d+(?:\.\d+)?|true|false|null)\b/g;
-// Strings of shell, Python and JavaScript, numbers and constants, words that begin something, and options of curl.
+// Strings of shell, Python and JavaScript, numbers and constants, keywords and commands, and options of curl.
 const CODE = /("[^"\\]*(?:\\.[^"\\]*)*"|'[^']*(?:'\\''[^']*)*'|`[^`\\]*(?:\\.[^`\\]*)*`)|\b(\d+(?:\.\d+)?|[Tt]rue|[Ff]alse|null|None)\b|\b(curl|import|with|as|for|in|print|const|await|of|new)\b|(?<=\s)(-[Hd])\b/g;
 
-// A text as nodes, those of its tokens with the class of their colour.
+// A text as nodes; its tokens have the class of their colour.
 function spans(text, pattern, classes) {
   if (text.length > MAX_COLOURED) return [text];
   const nodes = [];

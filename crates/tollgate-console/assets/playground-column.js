@@ -9,7 +9,7 @@ const MAX_RAW = 200_000;
 const LOOKS = 12;
 const LOOK_MS = 700;
 
-// Reasons to finish that need no word.
+// Finish reasons that are not shown.
 const ENDS = ["stop", "STOP", "end_turn", "tool_calls", "tool_use", "completed"];
 
 const part = (node, name) => node.querySelector(`[data-${name}]`);
@@ -52,7 +52,7 @@ export class Column {
     for (const button of this.node.querySelectorAll("[data-remove]")) button.title = words.remove;
   }
 
-  // What the model square says of the model. Not all readers see it.
+  // The model's entry in the model square, which not all readers see.
   async readSquare(address, options) {
     const answer = await fetch(address, options).catch(() => null);
     const square = answer?.ok ? await answer.json().catch(() => null) : null;
@@ -212,7 +212,7 @@ export class Column {
     if (!answer || answer.status >= 500) showLost(talk, () => { clear(talk); this.#charge(id); });
   }
 
-  // The results of calls are typed by the reader; the conversation goes on with them.
+  // The reader types the results of calls, and the conversation continues with them.
   #askForResults(calls) {
     const { words } = this.playground;
     const form = document.createElement("form");

@@ -237,7 +237,8 @@ const responses = {
 export const codecs = { openai, gemini, anthropic, responses };
 export const newAnswer = () => new Answer();
 
-// The events of a response: of a stream each as it arrives, else the body as the only one. `seen` gets the text as it is.
+// The events of a response: those of a stream as they arrive, or the body as the only event. `seen` receives the raw
+// text.
 export async function* events(response, seen) {
   if (!(response.headers.get("content-type") ?? "").startsWith("text/event-stream")) {
     const text = await response.text();

@@ -8,7 +8,7 @@ import { timeFormat } from "./zone.js";
 const MAX_COLUMNS = 3;
 const MAX_IMAGES = 4;
 const MAX_IMAGE_BYTES = 5 << 20;
-// page.js removes it at the sign-out.
+// page.js removes it when the member signs out.
 const KEPT = `tollgate.playground.${document.documentElement.dataset.member}`;
 const MAX_KEPT = 20;
 const MAX_KEPT_CHARS = 200_000;
@@ -25,7 +25,7 @@ const playground = {
   columns: [],
   active: null,
   key: null,
-  // While a key is made or looked up; a message that is sent meanwhile waits for it.
+  // Set while a key is made or looked up; a message that is sent meanwhile waits for it.
   coming: null,
   images: [],
   kept: null,
@@ -156,7 +156,7 @@ const playground = {
     return column;
   },
 
-  // The first model that the key may use and that is not there yet.
+  // The first model that the key may use and that has no column yet.
   unused() {
     const there = this.columns.map((column) => column.model);
     const models = [...find("first-model").options].map((option) => option.value);
@@ -321,7 +321,7 @@ const playground = {
     this.coming = coming;
   },
 
-  // In the language of the page; what it has no sentence for, as the gateway says it.
+  // In the language of the page; an error without a translation has the gateway's own text.
   keyFault(body) {
     const { code, message } = body?.error ?? {};
     const said = JSON.parse(root.dataset.faults)[code] ?? (message ? null : this.words.lost);

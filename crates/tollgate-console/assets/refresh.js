@@ -1,6 +1,6 @@
 // Reloads a part of the page periodically while the page is visible: <div id="part" data-refresh="address">. Elements that are
-// under the pointer, focused, opened or chosen are not replaced. One that cannot be loaded says so and stays. A dot in the head of the page
-// tells whether the part is live: <span class="live" data-live-on="…" data-live-paused="…" data-live-lost="…" hidden>.
+// under the pointer, focused, opened or chosen are not replaced. A part that cannot be loaded stays and shows the error. A dot in the head
+// of the page tells whether the part is live: <span class="live" data-live-on="…" data-live-paused="…" data-live-lost="…" hidden>.
 import { loadPart } from "./parts.js";
 
 const SECONDS = 30;

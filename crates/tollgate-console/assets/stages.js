@@ -1,5 +1,6 @@
 // Sends a form whose answer comes in parts and shows them where they belong: <form data-stages="id of the list">. Without a script the
-// answer is a page of its own. Every answer ends with an item of the class "end"; one that breaks off is said to be incomplete.
+// answer is a page of its own. Every complete answer ends with an item of the class "end"; without it the answer is marked as
+// incomplete.
 const END = "</li>";
 
 async function run(form, list) {
@@ -34,7 +35,7 @@ for (const form of document.querySelectorAll("form[data-stages]")) {
     const isWhole = await run(form, list).then(() => true, () => false);
     button.removeAttribute("aria-busy");
     button.disabled = false;
-    // An answer that is no list is shown as the page that it is.
+    // An answer that is not a list is shown as a page.
     if (isWhole && !list.firstElementChild) form.submit();
     else if (!isWhole || !list.lastElementChild.classList.contains("end")) sayIncomplete(form, list);
   });

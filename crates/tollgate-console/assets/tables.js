@@ -16,7 +16,7 @@ function keep(name, { hidden, density }) {
   try {
     localStorage.setItem(KEPT + name, JSON.stringify({ hidden: hidden && [...hidden], density }));
   } catch {
-    // A browser that keeps nothing shows the choice until the page is left.
+    // Without storage the choice lasts until the page is left.
   }
 }
 

@@ -204,7 +204,11 @@ mod tests {
         assert!(parse("change_group", &["rpm=1", "rpm=2"]).unwrap_err().contains("twice"));
         assert!(parse("change_model", &["price=cheap"]).unwrap_err().contains("such as input:0.30"));
         assert!(parse("change_key", &["budgets=5/month"]).unwrap_err().contains("`budgets` is now `budget`"));
-        assert_eq!(parse("change_group", &["rpm=many"]), Ok(json!({"rpm": "many"})), "the check of the request says what it takes");
+        assert_eq!(
+            parse("change_group", &["rpm=many"]),
+            Ok(json!({"rpm": "many"})),
+            "the check of the request reports the valid fields"
+        );
         assert!(route_fields("change_group").iter().any(|(name, _)| *name == "rpm"));
         assert!(!route_fields("change_group").iter().any(|(name, _)| *name == "id" || *name == "name"));
     }
@@ -261,7 +265,7 @@ mod tests {
                 }
             }
             Some("boolean") => true,
-            // JSON of any kind, for whose length JSON Schema has no word.
+            // JSON of any kind: JSON Schema cannot bound its length.
             None if schema["x-max-bytes"].is_number() => true,
             Some(_) | None => schema["anyOf"].is_array() || schema["minimum"].is_number() && schema["maximum"].is_number(),
         };

@@ -125,14 +125,14 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Route
     router.route(openapi::PATH, on(MethodFilter::GET, document))
 }
 
-/// What the page that checks keys shows the holder of one.
+/// The facts about a key that the page for checking keys shows.
 #[derive(Debug)]
 pub(crate) struct KeyCheck {
     /// The answer of `/v1/key`.
     pub(crate) allowance: Value,
     /// The last requests, as `/v1/usage/records` answers them.
     pub(crate) records: Value,
-    /// Use on this UTC day, and in this UTC month.
+    /// Usage on this UTC day, and in this UTC month.
     pub(crate) today: KeyUse,
     pub(crate) month: KeyUse,
 }

@@ -34,12 +34,12 @@ impl UnexportedDay {
     }
 }
 
-/// The first day that is not finished: a day is, so many minutes after its end.
+/// The first unfinished day. A day is finished so many minutes after its end.
 pub fn first_unfinished(now: Timestamp, delay_minutes: u64) -> i64 {
     now.plus_ms(-i64::try_from(delay_minutes).unwrap_or(i64::MAX).saturating_mul(MINUTE_MS)).day()
 }
 
-/// The days before one of which there are records that are not exported, in order.
+/// The days before this one with records that are not exported, in order.
 pub async fn unexported(store: &Store, until: i64) -> Result<Vec<UnexportedDay>, StoreError> {
     let oldest = UsageFilter { limit: 1, order: SortOrder::Oldest, ..UsageFilter::default() };
     let Some(first) = store.usage.page(&oldest).await?.items.first().map(|record| record.at.day()) else { return Ok(Vec::new()) };

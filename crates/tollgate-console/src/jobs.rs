@@ -95,7 +95,7 @@ pub enum JobRequest {
     Verify,
     Replay(Box<ReplayRequest>),
     Backup(BackupOrigin),
-    /// The check of the backup with this name.
+    /// The backup with this name is checked.
     BackupCheck(String),
     Import(Box<ImportRequest>),
     Export(ExportRequest),
@@ -107,7 +107,7 @@ pub enum ScheduledEnd {
     Done,
     /// With the reason.
     Failed(String),
-    /// It was cancelled, or not started because others run.
+    /// It was cancelled, or not started because other jobs run.
     NotRun,
 }
 

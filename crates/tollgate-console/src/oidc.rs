@@ -45,7 +45,7 @@ pub struct OidcSettings {
     pub client_secret: Option<Secret>,
     /// Separated by blanks; begins with `openid`.
     pub scopes: String,
-    /// Claim with roles, or a path of names separated by dots; `None`: roles are kept here.
+    /// Claim with roles, or a path of names separated by dots; `None`: roles are managed in the console.
     pub role_claim: Option<String>,
     /// Values of the claim that make an admin.
     pub admins: Vec<String>,
@@ -273,7 +273,7 @@ impl OidcProvider {
                 form.append_pair("client_id", &settings.client_id);
             }
         }
-        request.body(form.finish().into_bytes()).map_err(|_| failure("the token endpoint is no address"))
+        request.body(form.finish().into_bytes()).map_err(|_| failure("the token endpoint is not an address"))
     }
 
     /// Adds claims that only the userinfo endpoint returns. Its answer must be about the same subject.
@@ -326,7 +326,7 @@ fn request_for(address: &str, access: Option<&str>) -> Result<Request<Vec<u8>>, 
     if let Some(access) = access {
         request = request.header(header::AUTHORIZATION, format!("Bearer {access}"));
     }
-    request.body(Vec::new()).map_err(|_| failure(format!("{address} is no address")))
+    request.body(Vec::new()).map_err(|_| failure(format!("{address} is not an address")))
 }
 
 async fn send<T: DeserializeOwned>(gateway: &dyn GatewayHandle, request: Request<Vec<u8>>) -> Result<T, OidcFailure> {

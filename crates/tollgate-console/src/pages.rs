@@ -153,7 +153,7 @@ fn page_of(mut path: &str) -> &str {
     path
 }
 
-/// Whether a path is one of a pattern, whose parameters are whole segments.
+/// Whether a path matches a pattern, whose parameters are whole segments.
 fn is_of_pattern(path: &str, pattern: &str) -> bool {
     let (mut segments, mut patterns) = (path.split('/'), pattern.split('/'));
     loop {
@@ -182,12 +182,12 @@ async fn serve_asset(state: Arc<ConsoleState>, request: Request<Body>) -> Respon
     let file = request.uri().path().strip_prefix(assets::FOLDER).unwrap_or_default();
     match assets::serve(file, request.headers()) {
         Some(response) => response,
-        // Of another version, or unknown: the page that refers to it is loaded again.
+        // The asset is unknown or of another version: reloading the page gives its new address.
         None => not_found(state, request).await,
     }
 }
 
-/// Whether a request to an unknown path is that of a person with a browser, who reads a page rather than JSON.
+/// Whether a request to an unknown path comes from a browser, which should get a page rather than JSON.
 pub(crate) fn is_for_people<B>(request: &Request<B>) -> bool {
     request.method() == http::Method::GET && is_page_path(request.uri().path()) && takes_html(request.headers())
 }

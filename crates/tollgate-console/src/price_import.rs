@@ -265,8 +265,9 @@ impl ImportRequest {
                 return Ok(difference.result(&list, dry_run, 0));
             }
             if let Some(emptied) = previews::nothing_left(&difference.effects).filter(|_| !confirmed) {
-                let message =
-                    format!("{emptied} Nothing was saved: look with 'dry_run', and start it with 'confirm' if that is meant.");
+                let message = format!(
+                    "{emptied} Nothing was saved: check the effects with 'dry_run', and start it with 'confirm' to save anyway."
+                );
                 return Err(ImportFailure::Refused(message));
             }
             let (changes, prices) = (difference.changes.len() as u64, difference.written());

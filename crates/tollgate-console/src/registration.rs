@@ -14,7 +14,7 @@ pub struct Registration {
     pub per_hour: u32,
 }
 
-/// How people become members without an admin who makes them.
+/// How people become members without an admin creating them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegistrationMode {
     Off,

@@ -39,7 +39,7 @@ pub(crate) struct Shares<K> {
     held: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// One of a holder's share, until it is dropped.
+/// One place of a holder's share, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share<K: Eq + Hash> {
     held: Arc<Mutex<HashMap<K, usize>>>,
@@ -113,7 +113,7 @@ impl RequestShares {
             let share = address.map(|address| self.addresses.claim(network(address)).ok_or_else(ApiError::too_many_at_once));
             let share = share.transpose()?;
             let permit = Arc::clone(&self.unauthenticated).try_acquire_owned();
-            let permit = permit.map_err(|_| ApiError::overloaded("Too many people sign in at the moment."))?;
+            let permit = permit.map_err(|_| ApiError::overloaded("Too many people are signing in at the moment."))?;
             return Ok(RequestShare::Unauthenticated(permit, share));
         }
         match principal.member() {

@@ -42,7 +42,7 @@ pub(crate) use offers::show_price;
 pub(crate) use snapshot::Square;
 use viewer::Viewer;
 
-/// The form of the square for programs.
+/// The model square for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Feed {
     Json,

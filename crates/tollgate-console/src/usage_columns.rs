@@ -65,7 +65,7 @@ pub(crate) struct ExportColumn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportView {
     Operator,
-    /// Without the columns that [`caller_view`](crate::usage_format::caller_view) removes, which would be empty or 0.
+    /// Lacks the columns that [`caller_view`](crate::usage_format::caller_view) removes, which would be empty or 0.
     Member,
 }
 
@@ -134,7 +134,7 @@ static COLUMNS: [ExportColumn; 40] = [
     required("request_bytes", CellType::Count, |record| Cell::count(record.request_bytes)),
 ];
 
-/// The attempt whose channel is that of the record.
+/// The attempt on the record's channel.
 fn subject(record: &UsageRecord) -> Option<&AttemptRecord> {
     record.subject().map(|at| &record.attempts[at])
 }

@@ -72,7 +72,7 @@ where
     R: Fn(UsageFilter) -> F + Send,
     F: Future<Output = PageResult> + Send + 'static,
 {
-    /// The next bytes: those of a page, or of the pages that a row group has.
+    /// The next bytes: those of a page, or of the pages of a row group.
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, StoreError> {
         while let Some(reading) = self.reading.take() {
             let page = match reading.await {

@@ -22,7 +22,7 @@ pub struct UsageFile {
 pub struct UsageFiles<R> {
     read: R,
     filter: UsageFilter,
-    /// A file ends with the row group with which it has so many bytes.
+    /// A file ends with the row group that brings it to this many bytes.
     max_bytes: usize,
     is_done: bool,
 }

@@ -20,7 +20,7 @@ use crate::usage_columns::{Cell, CellType, ExportColumn, ExportView};
 pub(crate) const ROW_GROUP: usize = 32_768;
 const INFALLIBLE: &str = "the columns are those of the schema, and writing to memory cannot fail";
 
-/// The tags of a record: a map, whose names and values are columns behind the others.
+/// The tags of a record: a map, whose names and values are columns after the others.
 const TAGS: &str = "REQUIRED GROUP tags (MAP) { REPEATED GROUP key_value { REQUIRED BYTE_ARRAY key (STRING); \
      REQUIRED BYTE_ARRAY value (STRING); } }";
 
@@ -64,7 +64,7 @@ impl ParquetFile {
         Self { writer, view, rows: Vec::new() }
     }
 
-    /// Adds records. Returns whether there are enough for a row group.
+    /// Adds records. Returns true once there are enough for a row group.
     pub(crate) fn add(&mut self, records: Vec<UsageRecord>) -> bool {
         self.rows.extend(records);
         self.rows.len() >= ROW_GROUP

@@ -1,4 +1,4 @@
-//! Classification of addresses: whether they belong to the public internet, and which other addresses they lead to.
+//! Classification of addresses: whether they belong to the public internet, and to which other addresses they lead.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -210,7 +210,7 @@ mod tests {
         for address in ["192.0.2.7", "::ffff:192.0.2.7", "64:ff9b::192.0.2.7"] {
             assert_eq!(listed(&lists, address), Some(UnlistedAddress::Denied), "{address}");
         }
-        // A tunnel to an allowed address is another address: 6to4, Teredo, NAT64 with a prefix of one's own.
+        // A tunnel to an allowed address is a different address: 6to4, Teredo, NAT64 with a network-specific prefix.
         for address in ["192.0.3.1", "::1", "2002:c000:201::1", "2001:0:c000:201::1", "64:ff9b:1::192.0.2.1"] {
             assert_eq!(listed(&lists, address), Some(UnlistedAddress::NotAllowed), "{address}");
         }

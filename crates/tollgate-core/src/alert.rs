@@ -135,7 +135,7 @@ pub struct AlertCondition {
     pub text: String,
     /// Further facts for programs, by name.
     pub detail: Vec<(&'static str, String)>,
-    /// Listed without a message, because another condition says more.
+    /// Listed without a message, because another condition reports more.
     pub is_quiet: bool,
 }
 
@@ -197,7 +197,7 @@ mod tests {
         let known = [open(AlertRule::ChannelDown, "a"), open(AlertRule::ChannelDown, "b"), open(AlertRule::Budget, "c")];
         let later = alert_changes(&known, vec![down("b")], &evaluated, |_, _| false);
         assert!(later.raised.is_empty());
-        assert_eq!(later.ended, [open(AlertRule::ChannelDown, "a")], "rules that were not evaluated stay");
+        assert_eq!(later.ended, [open(AlertRule::ChannelDown, "a")], "alerts of rules that were not evaluated stay open");
         assert!(alert_changes(&known, vec![down("b")], &evaluated, |_, subject| subject == "a").ended.is_empty());
     }
 }

@@ -104,16 +104,16 @@ pub struct ModelSpec {
     pub input_modalities: Vec<Modality>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub output_modalities: Vec<Modality>,
-    /// What the model square says about its future.
+    /// Its future, as shown in the model square.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub badge: Option<ModelBadge>,
 }
 
-/// A remark about a model for those who choose one.
+/// A remark about a model for callers who choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModelBadge {
-    /// It will be removed; others should be used.
+    /// It will be removed; another model should be used.
     Deprecated,
     /// It is offered for some time or in small amounts only.
     Limited,
@@ -157,7 +157,7 @@ pub struct Group {
     pub id: GroupId,
     /// Name; unique.
     pub name: String,
-    /// What callers read where they choose a group.
+    /// Description for callers who choose a group.
     pub description: Option<String>,
     /// Where the row is managed.
     pub owner: Owner,
@@ -180,7 +180,7 @@ pub struct Group {
     pub routing: Routing,
     /// Hedging: a second attempt when the first token is late; `None`: off.
     pub hedge: Option<Hedge>,
-    /// True to let callers see how their accounts were chosen (`x-tollgate-trace`).
+    /// True to let callers see how accounts were chosen for their requests (`x-tollgate-trace`).
     pub trace: bool,
     /// True to store the bodies and answers of its requests, where contents are stored at all.
     pub log_contents: bool,

@@ -17,12 +17,12 @@ use crate::{
     price_limit::{EffectivePrice, PriceBasis},
 };
 
-/// Most warnings; one more says how many are left out.
+/// Maximum number of warnings; one more states how many are left out.
 const MAX_WARNINGS: usize = 100;
 /// Most names that one warning lists.
 const MAX_NAMES: usize = 5;
 
-/// The warnings about a catalog and its keys, each a sentence that says what to do.
+/// The warnings about a catalog and its keys, each a sentence that states what to do.
 #[must_use]
 pub fn catalog_warnings(catalog: &Catalog, keys: &[std::sync::Arc<Key>], now: Timestamp) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -71,7 +71,7 @@ fn channel_warnings(channel: &Channel, warnings: &mut Vec<String>) {
     let unexpanded = |account: &&std::sync::Arc<Account>| account.credential.as_ref().is_some_and(|it| is_unexpanded(it.expose()));
     for account in channel.accounts.iter().filter(unexpanded) {
         warnings.push(format!(
-            "account '{name}/{}': its credential begins with '$' and is sent as it stands; for an environment variable write env:NAME",
+            "account '{name}/{}': its credential begins with '$' and is sent literally; for an environment variable write env:NAME",
             account.spec.name
         ));
     }
@@ -125,7 +125,7 @@ fn unserved_prices(catalog: &Catalog) -> Option<String> {
     })
 }
 
-/// Whether a secret looks like a shell's variable, which nothing expands: `$NAME`, `${NAME}`.
+/// Whether a secret looks like an unexpanded shell variable: `$NAME`, `${NAME}`.
 #[must_use]
 pub fn is_unexpanded(secret: &str) -> bool {
     let Some(rest) = secret.strip_prefix('$') else { return false };
@@ -137,7 +137,7 @@ fn blocks(budgets: &[Budget]) -> bool {
     budgets.iter().any(|budget| budget.action == BudgetAction::Block)
 }
 
-/// Groups with callers whose money is limited, each with a text that says whose.
+/// Groups with callers whose money is limited, each with a text that names them.
 fn bounded_groups(catalog: &Catalog, keys: &[std::sync::Arc<Key>]) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     let mut add = |group: &str, why: String| {
@@ -265,7 +265,7 @@ mod tests {
         let found = catalog_warnings(&catalog(row, group("default", &["ollama"]), priced("1", "1")), &[], NOW);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("private_network = true") && found[1].contains("env:NAME"), "{found:?}");
-        assert!(!found[1].contains("OPENAI_API_KEY"), "what stands there may be a secret after all");
+        assert!(!found[1].contains("OPENAI_API_KEY"), "the text may be a secret after all");
     }
 
     #[test]

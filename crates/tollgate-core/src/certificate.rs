@@ -5,7 +5,7 @@ use crate::{Timestamp, time::first_day_of};
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-/// The version, which old certificates leave out.
+/// The version, which old certificates omit.
 const VERSION: u8 = 0xa0;
 
 /// When a certificate in DER expires; `None` if it cannot be read.

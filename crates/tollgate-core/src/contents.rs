@@ -88,7 +88,7 @@ impl ExcerptWriter {
         self.text.len()
     }
 
-    /// The text as far as it is kept. Bytes that are not UTF-8 are replaced.
+    /// The kept part of the text. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn finish(mut self) -> Excerpt {
         self.end_run();
@@ -99,7 +99,7 @@ impl ExcerptWriter {
         Excerpt { text, bytes: self.bytes, is_cut: self.is_cut }
     }
 
-    /// Ends a run and notes how many of its characters are missing.
+    /// Ends a run and writes how many of its characters are missing.
     fn end_run(&mut self) {
         let missing = std::mem::take(&mut self.run).saturating_sub(KEPT_RUN);
         if missing > 0 {

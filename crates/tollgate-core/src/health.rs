@@ -81,7 +81,7 @@ pub enum HealthState {
     /// One request probes the account; all others avoid it.
     Probing {
         since: Timestamp,
-        /// Why it had cooled; `None`: it had rested.
+        /// Why it had cooled down; `None`: it had rested.
         why: Option<CoolingReason>,
     },
 }
@@ -205,7 +205,7 @@ impl HealthStatus {
     pub const HEALTHY: Self = Self { availability: Availability::Usable, share: 1_000, first_token_us: 0, whole_answer_us: 0 };
 }
 
-/// What a channel has set about the cooling of its accounts.
+/// A channel's settings about the cooling of its accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoolingRules {
     /// `false`: accounts never cool or rest.

@@ -47,7 +47,7 @@ impl Default for Multiplier {
     }
 }
 
-/// Error for text that is not a decimal amount, or a larger one than can be kept.
+/// Error for text that is not a decimal amount, or is too large an amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct ParseMoneyError {

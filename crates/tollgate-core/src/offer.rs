@@ -192,8 +192,8 @@ fn protocols(catalog: &Catalog, group: &Group, name: &str, purpose: ModelPurpose
         .collect()
 }
 
-/// The methods named by E15: native methods and OpenAI paths, of every protocol of callers, since requests are translated. Those that are
-/// never translated only where an upstream speaks one of `protocols`.
+/// The methods named by E15: native methods and OpenAI paths, of every protocol of callers, since requests are translated. Methods that
+/// are never translated are named only if an upstream speaks one of `protocols`.
 pub(crate) fn supports(purpose: ModelPurpose, protocols: &[Protocol]) -> Vec<&'static str> {
     // Gemini verbs come before chat paths.
     let callers = Protocol::ALL.into_iter().rev().filter_map(|protocol| Some((protocol, protocol.spec().caller?)));

@@ -1,5 +1,5 @@
 //! Effect of a catalog change on price limits: the accounts that a price limit would newly exclude, by group and by key. Shown
-//! before a change is saved, because the figure of the limit alone does not show it.
+//! before a change is saved, because it cannot be seen from the limit's number alone.
 
 use std::{
     collections::{HashMap, HashSet},

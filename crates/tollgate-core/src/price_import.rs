@@ -35,7 +35,7 @@ impl std::fmt::Debug for ImportScope<'_> {
 pub struct ImportPlan {
     /// Sorted by model; the sale price of a model before the costs of its channels.
     pub rows: Vec<ImportRow>,
-    /// Names of entries that price no served model.
+    /// Names of entries that match no served model.
     pub not_served: Vec<String>,
 }
 

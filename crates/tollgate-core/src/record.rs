@@ -106,7 +106,7 @@ pub struct UsageRecord {
     #[serde(default, skip_serializing_if = "Multiplier::is_one")]
     #[cbor(n(28), skip_if = "Multiplier::is_one")]
     pub sale_multiplier: Multiplier,
-    /// Why the answer ended, as its upstream said; `None`: none began, or no reason came.
+    /// Why the answer ended, as reported by its upstream; `None`: no answer began, or no reason arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(29)]
     pub finish: Option<FinishReason>,
@@ -127,7 +127,7 @@ impl UsageRecord {
         self.attempts.iter().rposition(|attempt| attempt.result == AttemptResult::Answered).or(last)
     }
 
-    /// The model, if a group of the key offered it. Any other name is just text of the caller.
+    /// The model, if a group of the key offered it. Any other name is arbitrary text of the caller.
     pub fn offered_model(&self) -> Option<&str> {
         let is_unknown = self.attempts.is_empty() && matches!(self.reason.as_deref(), Some("E13" | "E14"));
         self.model.as_deref().filter(|_| self.group.is_some() && !is_unknown)
@@ -235,7 +235,7 @@ pub struct Tokens {
     pub audio: u64,
     #[n(8)]
     pub source: TokenSource,
-    /// Web searches by the provider, which are no tokens and are charged apart.
+    /// Web searches by the provider, which are not tokens and are charged separately.
     #[serde(skip_serializing_if = "is_zero")]
     #[cbor(n(9), default, skip_if = "is_zero")]
     pub web_searches: u64,

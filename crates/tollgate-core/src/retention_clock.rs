@@ -1,4 +1,4 @@
-//! The clock of retention: a time that advances no faster than it truly passes, even when the wall clock is wrong.
+//! The clock of retention: a time that never advances faster than real time, even when the wall clock is wrong.
 //!
 //! Usage records carry wall-clock times, so they cannot reveal a wrong clock. Retention keeps its own time in the store. It
 //! advances with the running time of a process. A wall clock ahead of it (the gateway was stopped, or the clock is wrong) is

@@ -63,7 +63,7 @@ impl fmt::Debug for RouteInput<'_, '_> {
 
 /// Source of account health.
 pub trait HealthView {
-    /// Health of an account at a time; [`HealthStatus::HEALTHY`] when nothing is recorded. Called for every candidate.
+    /// Health of an account at a time; [`HealthStatus::HEALTHY`] without a recorded state. Called for every candidate.
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus;
 }
 
@@ -151,7 +151,7 @@ pub struct Plan<'c> {
     pub excluded: Vec<ExcludedCandidate<'c>>,
 }
 
-/// An account that a request may be sent to, with all that the attempt needs of the catalog.
+/// An account that a request may be sent to, with everything that the attempt needs from the catalog.
 #[derive(Clone, Debug)]
 pub struct PlannedAttempt {
     pub channel: Arc<Channel>,

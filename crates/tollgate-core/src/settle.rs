@@ -164,7 +164,7 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
     let billed = billing_input(&facts, production).tokens();
     let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_deref(), facts.sale_multiplier);
     let overflow = sale == PricedAmount::Overflow || cost == PricedAmount::Overflow;
-    // A count made by the gateway itself is marked as estimated.
+    // A count by the gateway itself is marked as estimated.
     let own_count = facts.method == Method::CountTokens && facts.outcome == Outcome::Completed && attempts.is_empty();
     let unbilled = Tokens { source: if own_count { TokenSource::Estimated } else { TokenSource::None }, ..Tokens::default() };
     let (reason, detail) = marked(&facts, overflow);

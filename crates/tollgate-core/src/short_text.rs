@@ -10,8 +10,8 @@ use minicbor::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Text of a record, such as a name. Up to 24 bytes are stored in place: a record is made on one thread, read and freed on another, and
-/// each name on the heap would be a block of memory that moves between them. Encoded as a string everywhere.
+/// Text of a record, such as a name. Up to 24 bytes are stored inline: a record is made on one thread and freed on another, and each
+/// heap-allocated name would be a block of memory that moves between their allocators. Encoded as a string everywhere.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ShortText(CompactString);

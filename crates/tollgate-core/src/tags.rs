@@ -11,7 +11,7 @@ pub const MAX_TAGS: usize = 16;
 pub const MAX_TAG_NAME: usize = 40;
 pub const MAX_TAG_VALUE: usize = 100;
 
-/// The tags of a request in the order of their names, each name once. An empty list allocates no memory.
+/// The tags of a request, ordered by name, without duplicate names. An empty list allocates no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(transparent)]
 #[cbor(transparent)]

@@ -40,8 +40,8 @@ struct RefusedField {
 }
 
 impl UnsupportedFields {
-    /// Records that an upstream called `names` unsupported in a request with `fields`. Names that match no field of the request, or only
-    /// structural fields, are ignored, and so are those above the share of the key or the member. `first` is the scope of a field that is
+    /// Records that an upstream called `names` unsupported in a request with `fields`. Names that match no field of the request or only
+    /// structural fields are ignored, as are those above the share of the key or the member. `first` is the scope of a field that is
     /// refused for the first time.
     pub fn record_refusal(
         &mut self,

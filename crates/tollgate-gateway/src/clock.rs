@@ -56,8 +56,8 @@ fn reading<T: Copy>(kept: &Cell<Reading<T>>, read: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs a poll of a task during which [`SystemClock`] reads each clock at most once. A poll does not wait, so that what it does happens
-/// at one time, and a request reads the clock some twenty times in four polls. Do not nest.
+/// Runs a poll of a task during which [`SystemClock`] reads each clock at most once. A poll does not wait, so all of its work can use
+/// one time. Without this, a request reads the clock some twenty times in four polls. Do not nest.
 pub(crate) fn with_one_time<T>(poll: impl FnOnce() -> T) -> T {
     /// Ends on a panic, too.
     struct End;
@@ -73,7 +73,7 @@ pub(crate) fn with_one_time<T>(poll: impl FnOnce() -> T) -> T {
     poll()
 }
 
-/// How far tests have moved the wall clock, in microseconds.
+/// Offset by which tests have moved the wall clock, in microseconds.
 #[cfg(debug_assertions)]
 static SHIFT_US: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
 

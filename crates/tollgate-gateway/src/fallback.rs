@@ -116,7 +116,7 @@ impl FallbackRequests {
 }
 
 impl FallbackResponder {
-    /// There is no such path: the gateway refuses the request (E10) in the caller's protocol, with a hint.
+    /// The path does not exist: the gateway refuses the request (E10) in the caller's protocol, with a hint.
     pub fn not_found(self) {
         // The caller may have left.
         let _ = self.0.send(None);

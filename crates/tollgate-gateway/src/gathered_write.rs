@@ -9,8 +9,8 @@ use std::{
 use smallvec::SmallVec;
 use tokio::io::AsyncWrite;
 
-/// Most bytes that are copied together. Linux takes less time to send one piece (send) than to send several (writev); copying as many
-/// bytes as an ordinary request or answer has costs less than that.
+/// Maximum number of bytes that are copied into one piece. Linux sends one piece (send) faster than several (writev), and copying an
+/// ordinary request or answer costs less than the difference.
 const MAX_COPIED: usize = 2 * 1024;
 
 /// Writes pieces with one call; returns how many of their bytes were written.

@@ -9,10 +9,10 @@ use url::Url;
 
 /// `gen_ai.provider.name` of requests that reached no provider, and of the built-in echo channel.
 pub(crate) const OWN_PROVIDER: &str = "tollgate";
-/// `gen_ai.provider.name` of servers that are none of the well-known providers.
+/// `gen_ai.provider.name` of servers other than the well-known providers.
 pub(crate) const COMPATIBLE: &str = "compatible";
 
-/// Hosts of the well-known providers, and of their subdomains.
+/// Hosts of the well-known providers, which include their subdomains.
 const HOSTS: &[(&str, &str)] = &[
     ("api.openai.com", "openai"),
     ("openai.azure.com", "azure.ai.openai"),

@@ -1,5 +1,5 @@
-//! The state of an upgrade in the process that is replaced: it pauses, and then resumes serving or leaves the sockets to its
-//! successor.
+//! The state of an upgrade in the process that is replaced. The process pauses, and then resumes serving or leaves the
+//! sockets to its successor.
 
 use std::{
     collections::VecDeque,
@@ -47,7 +47,7 @@ pub struct HandOver {
     /// Records settled since the pause began; at most those of the requests that were running then.
     settled: Mutex<VecDeque<UsageRecord>>,
     new_settled: Notify,
-    /// Takes connections to the successor.
+    /// Carries connections to the successor.
     moves: Mutex<Option<mpsc::Sender<MovedConnection>>>,
 }
 
@@ -92,7 +92,7 @@ impl HandOver {
         self.booked.send_replace(Some(is_booked));
     }
 
-    /// Notes a settled record for the successor. Call it after the counters were updated.
+    /// Records a settled record for the successor. Call this after the counters were updated.
     pub(crate) fn settled(&self, record: &UsageRecord) {
         if self.holds_requests() {
             self.settled_records().push_back(record.clone());

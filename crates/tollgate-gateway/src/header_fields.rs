@@ -31,7 +31,7 @@ impl HeaderFields {
         self.map.len()
     }
 
-    /// The fields as the map that they came in.
+    /// The underlying map of the fields.
     pub(crate) fn as_map(&self) -> &HeaderMap {
         &self.map
     }
@@ -40,7 +40,7 @@ impl HeaderFields {
         self.map
     }
 
-    /// Whether a field may be there; false if it is certainly absent.
+    /// Whether a field may be present; false if it is certainly absent.
     fn may_have(&self, name: &str) -> bool {
         debug_assert!(!name.bytes().any(|byte| byte.is_ascii_uppercase()), "'{name}' is in lower case");
         self.names & bit(name) != 0

@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 
-/// Boxes what `make` returns without copying it.
+/// Boxes the value that `make` returns without copying it.
 #[inline]
 pub(crate) fn boxed<T>(make: impl FnOnce() -> T) -> Box<T> {
     Box::write(Box::new_uninit(), make())

@@ -79,8 +79,8 @@ pub(crate) fn is_model_api(path: &str) -> bool {
     versioned(path).is_some()
 }
 
-/// Removes the path at which a proxy serves the gateway, if the proxy left it. Requests without it are unchanged, and those whose path
-/// is of the model API already.
+/// Removes the path at which a proxy serves the gateway, if the proxy left it. Requests without it, and those whose path already
+/// belongs to the model API, are unchanged.
 pub(crate) fn remove_base_path(uri: &mut Uri, base: &str) {
     if base.is_empty() || is_model_api(uri.path()) {
         return;

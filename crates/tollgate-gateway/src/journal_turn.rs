@@ -1,4 +1,4 @@
-//! Writes the journal before a connection sends, once for all requests of a turn of the event loop.
+//! Writes the journal before a connection sends, once for all requests of an iteration of the event loop.
 
 use std::{
     sync::Arc,
@@ -13,7 +13,8 @@ use tollgate_store::JournalWriter;
 pub(crate) struct JournalTurn {
     /// The journal of this core; `None` for connections without records.
     journal: Option<Arc<JournalWriter>>,
-    /// True if the connection has yielded once in this turn of the event loop, to others that may collect entries, too.
+    /// True if the connection has yielded in this iteration of the event loop, so that other connections can collect
+    /// entries, too.
     has_yielded: bool,
 }
 
@@ -71,7 +72,7 @@ mod tests {
         drop(writer.end(&usage_record("m")).unwrap());
         turn.write();
         assert!(!writer.has_collected());
-        // Nothing waits for the other connections of the turn when nothing was collected.
+        // If nothing was collected, there is no need to wait for other connections.
         assert_eq!(futures_util::poll!(poll_fn(|context| turn.poll(context))), Poll::Ready(true));
         assert_eq!(futures_util::poll!(poll_fn(|context| JournalTurn::new(None).poll(context))), Poll::Ready(true));
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-/// The process, or the machine, has as many open files as it may.
+/// The process or the machine has reached its limit of open files.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 

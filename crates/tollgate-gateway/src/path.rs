@@ -104,8 +104,8 @@ async fn walk(
     let catalog = worker.shared.catalog.load_full();
     let (caller, receiving) = authenticate(worker, &catalog, head, target, guard).await?;
     start(worker, receiving.share(), body.memory().as_ref()).await?;
-    // Allocated only now, so that waiting requests take little memory, and beginning ones reuse memory that others have just
-    // released, which is in the caches.
+    // Allocated only now, so that waiting requests take little memory, and requests that begin reuse memory that was just
+    // released and is still in the caches.
     pinned(|| walk_authenticated(worker, catalog, head, target, body, (caller, receiving), guard)).await
 }
 

@@ -92,7 +92,7 @@ pub enum Refusal {
     ContentPolicy,
     /// E68: the key is not cached and cannot be looked up.
     KeyCheckUnavailable,
-    /// E69: a response or conversation that the service of OpenAI would keep.
+    /// E69: a stored response or conversation, which OpenAI's service offers and this gateway does not.
     NotStored(NotStored),
     /// E70: a connection that is to be upgraded to a WebSocket.
     UpgradeRequired,
@@ -122,7 +122,7 @@ pub enum PathHint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiNotOffered {
     pub name: &'static str,
-    /// Method and path that do the same, if any do.
+    /// An equivalent method and path, if there is one.
     pub instead: Option<&'static str>,
 }
 

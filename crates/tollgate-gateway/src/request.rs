@@ -44,9 +44,9 @@ pub struct Head {
     pub peer: Option<IpAddr>,
     /// The key as sent, trimmed; `None` when the request has none.
     pub presented_key: Option<Secret>,
-    /// Another key of the request, which counts if the first is not valid.
+    /// Another key of the request, which is used if the first one is not valid.
     pub other_key: Option<Secret>,
-    /// The key that the connection's requests had last; `None` without a connection.
+    /// The last key of the connection's requests; `None` without a connection.
     pub(crate) recent_key: Option<Arc<RecentKey>>,
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
@@ -95,12 +95,12 @@ pub(crate) struct BodyPace {
     until: Instant,
     /// When the request began.
     began: Instant,
-    /// Least average rate in bytes a second; 0: none.
+    /// Minimum average rate in bytes per second; 0: none.
     min_rate: u64,
 }
 
 impl BodyPace {
-    /// The pace of a body whose request began at `began`.
+    /// The pace for the body of a request that began at `began`.
     pub(crate) fn new(bounds: &Bounds, began: Instant) -> Self {
         let Bounds { body_timeout: idle, body_total_timeout, min_rate, .. } = *bounds;
         Self { idle, until: began + body_total_timeout, began, min_rate }
@@ -147,7 +147,7 @@ impl RequestBody {
         Self { source, memory: None, declared: 0 }
     }
 
-    /// Accounts for the declared length, before anything of it is read.
+    /// Accounts for the declared length before any of it is read.
     ///
     /// # Errors
     /// When there is no memory for it.

@@ -74,7 +74,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// the whole body in memory.
 const TAIL_BYTES: usize = 4 * PIECE_BYTES;
 
-/// Chunks that are larger are handed over in pieces.
+/// Larger chunks are handed over in pieces.
 pub(crate) const LARGE_BYTES: usize = TAIL_BYTES;
 
 /// Takes the next piece of a large body off its front.

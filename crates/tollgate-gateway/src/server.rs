@@ -77,7 +77,7 @@ struct Core<P> {
 }
 
 impl<P> Core<P> {
-    /// How many connections the listener may have now.
+    /// The current limits on the listener's connections.
     fn connection_limits(&self) -> ConnectionLimits {
         self.own_limits.unwrap_or_else(|| {
             let http = &self.shared.settings.load().http;

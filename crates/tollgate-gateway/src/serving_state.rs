@@ -35,7 +35,7 @@ pub struct ServingState {
     pub(crate) interrupts: Interrupts,
     /// The state of an upgrade.
     pub hand_over: HandOver,
-    /// Microseconds that the clock is wrong; 0 within what is tolerated.
+    /// Deviation of the clock in microseconds; 0 within the tolerance.
     clock_skew: AtomicI64,
     /// Requests in progress.
     pub(crate) requests: Pool,
@@ -161,7 +161,7 @@ impl ServingState {
         self.journal_full_times.load(Ordering::Acquire)
     }
 
-    /// Notes that at least one request is recorded only in memory; the usage writer counts them.
+    /// Records that at least one request is recorded only in memory; the usage writer counts them.
     pub(crate) fn note_in_memory_only(&self) {
         self.in_memory_only.fetch_max(1, Ordering::AcqRel);
     }
@@ -177,7 +177,7 @@ impl ServingState {
         self.clock_skew.store(micros, Ordering::Release);
     }
 
-    /// How far the clock is ahead, in seconds, if that is more than is tolerated.
+    /// How far the clock is ahead, in seconds, if that exceeds the tolerance.
     #[must_use]
     pub fn clock_skew_s(&self) -> Option<i64> {
         let micros = self.clock_skew.load(Ordering::Acquire);

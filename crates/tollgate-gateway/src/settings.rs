@@ -34,7 +34,7 @@ pub struct Settings {
     pub addresses: AddressLists,
     /// Budgets of the whole gateway, in sale prices.
     pub budgets: GatewayBudgets,
-    /// Requests that leave a line in the log.
+    /// The requests that are logged.
     pub logged: LogSelection,
     /// Unknown keys a minute from one address (IPv6: one /64) before further keys are refused without a lookup.
     pub wrong_keys_per_minute: u32,
@@ -137,9 +137,9 @@ pub enum MetricsAccess {
 pub struct ContentSettings {
     /// Whether contents are stored at all, for the groups and keys that ask for it.
     pub store: bool,
-    /// Most bytes of a body and of an answer.
+    /// Maximum number of bytes of a body and of an answer.
     pub max_bytes: usize,
-    /// Most bytes of all that is stored, compressed.
+    /// Maximum compressed size of all stored contents, in bytes.
     pub total_bytes: u64,
     /// Texts that are replaced before contents are stored.
     pub redact: Option<Redaction>,
@@ -239,8 +239,8 @@ pub struct Bounds {
     pub body_timeout: Duration,
     /// Longest time for a whole body.
     pub body_total_timeout: Duration,
-    /// Least average rate, in bytes a second, at which a caller sends a body and reads a complete answer. A caller may be behind
-    /// it for `body_timeout`, or the idle timeout of the connection; 0: no least rate.
+    /// Minimum average rate, in bytes per second, at which a caller sends a body and reads a complete answer. A caller may be
+    /// behind it for `body_timeout`, or the idle timeout of the connection; 0: no minimum.
     pub min_rate: u64,
 }
 

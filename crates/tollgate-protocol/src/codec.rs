@@ -22,8 +22,8 @@ pub struct RequestEdits<'a> {
     /// Keep `extra_content.google.thought_signature` in histories: the upstream is a Gemini model behind a chat endpoint.
     /// Other upstreams must not receive it.
     pub keep_google_signatures: bool,
-    /// Leave Gemini's signatures out of native histories, and sealed thoughts out of those of Responses: the upstream accepts only its
-    /// own, and they may be another account's.
+    /// Remove Gemini's signatures from native histories, and sealed thoughts from those of Responses: the upstream accepts only its
+    /// own, and they may belong to another account.
     pub drop_signatures: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::{FinishReason, GeminiErrorFields, Method, OpenAiErrorFields, Problem,
 /// Parameters of an echo request besides the body.
 #[derive(Clone, Copy, Debug)]
 pub struct EchoCall<'a> {
-    /// Protocol of the body and of the answer, one that [`ProtocolSpec::echoes`](crate::ProtocolSpec::echoes) says.
+    /// Protocol of the body and of the answer, one with [`ProtocolSpec::echoes`](crate::ProtocolSpec::echoes).
     pub protocol: Protocol,
     pub method: Method,
     pub model: &'a str,

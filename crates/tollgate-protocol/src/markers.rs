@@ -1,4 +1,4 @@
-//! Finds and removes the marks that translation leaves in histories (docs/translation.md).
+//! Finds and removes the marks that translation adds to histories (docs/translation.md).
 
 use std::{ops::Range, sync::LazyLock};
 

@@ -1,5 +1,5 @@
-//! Edits of optional parameters in a request's body, as a channel prescribes them: a parameter is dropped, renamed, clamped or
-//! forced. Values that no edit names keep their bytes.
+//! A channel's edits of optional parameters in a request's body: a parameter is dropped, renamed, clamped or forced. Values
+//! that no edit names keep their bytes.
 
 mod guard;
 
@@ -29,7 +29,7 @@ pub struct ParameterEdit {
 pub enum ParameterChange {
     /// Removes it.
     Drop,
-    /// Gives it another name in the same object. If the request has that one too, the old one is removed.
+    /// Renames it within its object. If the request already has the new name, the old one is removed.
     Rename { to: String },
     /// Brings a number into a range.
     Clamp { min: Option<Number>, max: Option<Number> },
@@ -37,7 +37,7 @@ pub enum ParameterChange {
     Force { value: Value },
 }
 
-/// Longest path of a parameter, in bytes, and most of its names.
+/// Maximum length of a parameter's path in bytes, and maximum number of its names.
 const MAX_PARAMETER_BYTES: usize = 128;
 const MAX_PARAMETER_DEPTH: usize = 4;
 /// Deepest nesting of a value that is forced.
@@ -68,7 +68,7 @@ pub fn edit_parameters(protocol: Protocol, body: &Bytes, edits: &[ParameterEdit]
     (Bytes::from(out), changed)
 }
 
-/// A value: its text, or the members of an object in which an edit looks for something.
+/// A value: its text, or the members of an object that edits search.
 enum EditedValue<'a> {
     Text(Cow<'a, str>),
     Object(Vec<EditedMember<'a>>),
@@ -87,7 +87,7 @@ impl<'a> EditedMember<'a> {
     }
 }
 
-/// Reads an object. Of its members, only objects that a path goes through are read further.
+/// Reads an object. Only objects on a path are read further.
 fn read_object<'a>(scanner: &mut Scanner<'a>, protocol: Protocol, paths: &[&str]) -> Result<Vec<EditedMember<'a>>, SyntaxError> {
     let mut members = Vec::new();
     scanner.object(|scanner, name| {
@@ -115,7 +115,7 @@ fn is_same(protocol: Protocol, one: &str, other: &str) -> bool {
     if protocol == Protocol::Gemini { guard::is_same_loosely(one, other) } else { one == other }
 }
 
-/// Applies an edit to what is at `path` below these members. Returns the entry for the list of changes, if anything changed.
+/// Applies an edit at `path` below these members. Returns the entry for the list of changes, if anything changed.
 fn apply(protocol: Protocol, members: &mut Vec<EditedMember<'_>>, path: &str, edit: &ParameterEdit) -> Option<String> {
     let Some((head, rest)) = path.split_once('.') else { return change(protocol, members, path, edit) };
     let adds = matches!(edit.change, ParameterChange::Force { .. });
@@ -186,7 +186,7 @@ fn change(protocol: Protocol, members: &mut Vec<EditedMember<'_>>, name: &str, e
 /// The bound that a number is beyond.
 fn outside<'n>(text: &str, min: Option<&'n Number>, max: Option<&'n Number>) -> Option<&'n Number> {
     let number: f64 = text.parse().ok()?;
-    // Not every text that Rust reads as a number is one in JSON.
+    // Not every text that Rust parses as a number is a JSON number.
     if !text.starts_with(|c: char| c.is_ascii_digit() || c == '-') || !text.ends_with(|c: char| c.is_ascii_digit()) {
         return None;
     }

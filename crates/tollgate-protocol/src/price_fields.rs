@@ -6,7 +6,7 @@
 pub enum PriceEffect {
     /// Chooses the service tier: a factor on the whole price.
     ServiceTier,
-    /// Lets the provider search, which it charges for besides tokens.
+    /// Lets the provider search the web, which it charges for besides tokens.
     WebSearch,
     /// Names tools that the provider runs and may charge for besides tokens.
     ServerTools,
@@ -16,7 +16,8 @@ pub enum PriceEffect {
     CachedContent,
     /// Lets the provider's tools add their findings to the input.
     FoundInput,
-    /// Has the provider summarise the conversation: the input is read a second time, and the summary is output beyond the limit.
+    /// Makes the provider summarise the conversation: the input is read a second time, and the summary is output beyond the
+    /// limit.
     Compaction,
     /// Lets an upstream that is itself a gateway choose another model or provider, at other prices.
     OtherRoutes,
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
     use crate::{Framing, Protocol, RequestExtras, Target, codec};
 
-    /// A value with which the field costs money.
+    /// A value of the field that costs money.
     fn costly(field: &str, protocol: Protocol) -> &'static str {
         match field {
             "service_tier" => r#""priority""#,

@@ -86,7 +86,7 @@ pub struct UpstreamProblem {
     pub param: Option<String>,
     pub is_error_object: bool,
     /// A 4xx that did not come from a model server: an HTML page, a proxy's reply, a bare `Not Found`, a firewall's 403. It
-    /// says nothing about the request or the account.
+    /// is no evidence about the request or the account.
     pub from_intermediary: bool,
     /// `details`, each a raw JSON object: several of Gemini, one of Anthropic.
     pub details: Vec<String>,
@@ -97,9 +97,9 @@ pub struct UpstreamProblem {
     pub quota_exhausted: bool,
     /// Only the message says that the quota is exhausted, and the status is not 429. A message may repeat what the caller sent.
     pub quota_in_text: bool,
-    /// When the exhausted quota is renewed, if the body says so.
+    /// When the exhausted quota is renewed, if the body states it.
     pub window: Option<QuotaWindow>,
-    /// The body says that the account is refused or suspended although the status does not.
+    /// The body states that the account is refused or suspended, although the status does not.
     pub account_refused: bool,
     /// A 429 for a request that alone asks for more tokens than the account's limit per minute.
     pub over_minute_limit: bool,

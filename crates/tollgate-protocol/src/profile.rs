@@ -80,7 +80,7 @@ macro_rules! profile {
         }
 
         impl Profile {
-            /// The stated members, and those of `defaults` where nothing is stated.
+            /// The stated members, completed by those of `defaults`.
             fn or(self, defaults: Self) -> Self {
                 Self { $($name: self.$name.or(defaults.$name),)* }
             }

@@ -34,16 +34,16 @@ impl Protocol {
 pub struct CredentialHeader {
     /// Name, in lower case.
     pub name: &'static str,
-    /// Text in front of the credential, such as `Bearer `.
+    /// Text before the credential, such as `Bearer `.
     pub prefix: &'static str,
 }
 
 /// Headers of callers that a same-protocol upstream gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedHeaders {
-    /// How their names begin, in lower case.
+    /// The prefix of their names, in lower case.
     pub prefix: &'static str,
-    /// Names of those that are about the caller's own account, in lower case.
+    /// Names of headers about the caller's own account, which are not forwarded, in lower case.
     pub except: &'static [&'static str],
 }
 

@@ -338,7 +338,7 @@ impl<'a> Scanner<'a> {
         Ok(Name { word: Cow::Borrowed(self.slice(quote + 1..end)), quote })
     }
 
-    /// [`Scanner::name`] that is long or has escapes, or with white space before the colon.
+    /// [`Scanner::name`] for a name that is long, has escapes, or is followed by white space before the colon.
     #[cold]
     fn unusual_name(&mut self) -> Result<Name<'a>, SyntaxError> {
         let quote = self.at;
@@ -348,7 +348,7 @@ impl<'a> Scanner<'a> {
         Ok(Name { word: name.decode(), quote })
     }
 
-    /// Checks the next byte after white space. There is hardly ever any white space.
+    /// Checks the next byte after white space, which is rarely present.
     #[inline]
     fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), SyntaxError> {
         if self.byte() == Some(byte) {

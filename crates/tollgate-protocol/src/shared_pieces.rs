@@ -14,7 +14,7 @@ const SHARED_FROM: usize = 4 * 1024;
 pub(crate) enum Piece {
     /// Memory of this output alone.
     Own(Bytes),
-    /// Memory that is in other outputs, too.
+    /// Memory shared with other outputs.
     Shared(Bytes),
 }
 
@@ -31,7 +31,7 @@ impl Piece {
         }
     }
 
-    /// Bytes of memory that are not in other outputs.
+    /// Bytes of memory that are not shared with other outputs.
     pub(crate) const fn own_bytes(&self) -> usize {
         match self {
             Self::Own(bytes) => bytes.len(),
@@ -40,7 +40,7 @@ impl Piece {
     }
 }
 
-/// An output that is written as a [`BytesMut`] is, and to which other outputs can be appended without a copy.
+/// An output that is written like a [`BytesMut`], and to which other outputs can be appended without a copy.
 #[derive(Debug, Default)]
 pub(crate) struct SharedPieces {
     /// The complete pieces. They precede `rest`.
@@ -110,7 +110,7 @@ impl SharedPieces {
         self.rest.put_slice(&other.rest);
     }
 
-    /// Bytes of memory that it takes or shares.
+    /// Bytes of memory that it owns or shares.
     pub(crate) fn held_bytes(&self) -> usize {
         let pieces: usize = self.pieces.iter().map(|piece| piece.bytes().len() + size_of::<Piece>()).sum();
         pieces + self.rest.capacity()

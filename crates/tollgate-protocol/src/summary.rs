@@ -44,7 +44,7 @@ pub struct RequestSummary {
     /// Paths of the tools of [`RequestExtras::own_search`], and of other fields that name them, if the request works without
     /// them: it offers them but does not demand their use.
     pub offered_searches: Vec<FieldPath>,
-    /// Web searches by the provider, at most; `None`: the request does not say.
+    /// Maximum number of web searches by the provider; `None`: the request states none.
     pub max_searches: Option<u64>,
     /// Path of the first of [`UnseenInput::files`].
     pub first_file: Option<FieldPath>,
@@ -105,7 +105,7 @@ pub struct RequestExtras {
     pub tier: ServiceTier,
     /// Web search by the provider, which charges for it besides tokens.
     pub web_search: bool,
-    /// Web search that only upstreams of the caller's protocol get; others do without it.
+    /// Web search that only upstreams of the caller's protocol receive; others answer without it.
     pub own_search: bool,
     /// Other tools of the provider that it may charge for besides tokens.
     pub server_tools: bool,
@@ -143,7 +143,7 @@ pub struct UnseenInput {
     pub cached_content: bool,
     /// Files by address or id, other than images, and items of a conversation by id.
     pub files: bool,
-    /// Pages, files and results of code that tools of the provider find.
+    /// Pages, files and results of code that the provider's tools find.
     pub tools: bool,
     /// The conversation a second time, if the provider summarises it first. The summary is output beyond the limit.
     pub compaction: bool,

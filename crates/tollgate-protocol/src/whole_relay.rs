@@ -109,7 +109,7 @@ impl StreamRelay for WholeRelay {
         Bytes::new()
     }
 
-    /// White space would be allowed between two values only.
+    /// White space would be allowed only between two values.
     fn keep_alive(&self) -> &'static [u8] {
         b""
     }

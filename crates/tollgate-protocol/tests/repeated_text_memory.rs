@@ -12,7 +12,7 @@ const MIB: usize = 1024 * 1024;
 /// Length of the text.
 const TEXT: usize = 48 * MIB;
 
-/// A figure of this process, in bytes.
+/// A memory statistic of this process, in bytes.
 fn status(name: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("procfs is mounted");
     let line = status.lines().find(|line| line.starts_with(name)).expect("the status has it");

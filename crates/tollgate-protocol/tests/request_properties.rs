@@ -74,8 +74,8 @@ fn decoded(from: Protocol, conversation: &Conversation) -> neutral::Request {
 
 /// The request without paths, which differ between protocols.
 fn without_paths(request: &neutral::Request) -> String {
-    let told = format!("{request:#?}");
-    told.lines().filter(|line| !line.trim_start().starts_with("path: ")).collect::<Vec<_>>().join("\n")
+    let printed = format!("{request:#?}");
+    printed.lines().filter(|line| !line.trim_start().starts_with("path: ")).collect::<Vec<_>>().join("\n")
 }
 
 /// Member names of some protocol.
@@ -269,7 +269,7 @@ proptest! {
 
     #[test]
     fn conversation_decodes_equally_from_every_protocol(conversation in conversations()) {
-        let told = |from: Protocol| {
+        let turns = |from: Protocol| {
             let request = decoded(from, &conversation);
             let say = |turn: &neutral::Turn| {
                 let parts = turn.parts.iter().map(|part| match &part.kind {
@@ -286,9 +286,9 @@ proptest! {
             };
             request.turns.iter().map(say).collect::<Vec<_>>()
         };
-        prop_assert_eq!(told(Protocol::OpenAi), told(Protocol::Gemini));
-        prop_assert_eq!(told(Protocol::OpenAi), told(Protocol::Anthropic));
-        prop_assert_eq!(told(Protocol::OpenAi), told(Protocol::Responses));
+        prop_assert_eq!(turns(Protocol::OpenAi), turns(Protocol::Gemini));
+        prop_assert_eq!(turns(Protocol::OpenAi), turns(Protocol::Anthropic));
+        prop_assert_eq!(turns(Protocol::OpenAi), turns(Protocol::Responses));
     }
 
     #[test]

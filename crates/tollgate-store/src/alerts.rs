@@ -1,7 +1,7 @@
-//! Alerts, from the time a rule raised them until they ended, the messages about them, and the destinations of these messages.
+//! Alerts that rules have raised, open and ended, the messages about them, and the destinations of these messages.
 //!
-//! Several nodes share them: an alert that another node has raised is not raised again, and a message is claimed by the node that
-//! sends it. A node that ends after its claim leaves the message to another one.
+//! Several nodes share them: an alert that another node has raised is not raised again, and a node claims a message before it
+//! sends it. If the node stops after its claim, another one sends the message.
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ pub const MAX_OPEN_ALERTS: i64 = 1_000;
 /// Maximum number of ended alerts kept, and how long they are kept, in milliseconds: 90 days.
 pub(crate) const MAX_ENDED_ALERTS: i64 = 10_000;
 pub(crate) const ALERT_LIFE_MS: i64 = 90 * 86_400_000;
-/// How long the alert of an event stays open, in milliseconds. While it is open, no other one about the same subject is raised. A little
-/// less than an hour, because gateways report each subject once an hour.
+/// How long the alert of an event stays open, in milliseconds. While it is open, no other alert about the same subject is raised. A
+/// little less than an hour, because gateways report each subject once an hour.
 pub(crate) const EVENT_LIFE_MS: i64 = 59 * 60_000;
-/// Name of the destination that the settings have. Its id is the nil one.
+/// Name of the destination that the settings have. Its id is nil.
 pub const CONFIGURED_DESTINATION: &str = "alerts.webhook";
 /// Name of the service key that the playground of a member uses.
 pub const PLAYGROUND_KEY_NAME: &str = "console-playground";
@@ -105,7 +105,7 @@ pub struct AlertMessage {
     pub kind: MessageKind,
     pub state: MessageState,
     pub attempts: i64,
-    /// Why the last attempt failed; empty if it did not.
+    /// Why the last attempt failed; empty if it succeeded.
     pub fault: String,
 }
 

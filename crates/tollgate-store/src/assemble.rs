@@ -1,4 +1,4 @@
-//! Stored rows as the types that decide: the catalog snapshot, and keys with their members.
+//! Builds the types of tollgate-core from stored rows: the catalog snapshot, and keys with their members.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -25,7 +25,7 @@ macro_rules! id {
     };
 }
 
-/// The snapshot made of live rows, credentials opened.
+/// The snapshot of live rows, with decrypted credentials.
 pub(crate) fn catalog(revision: Revision, rows: &[CatalogRow], sealer: &Sealer) -> Result<Catalog, StoreError> {
     let of = |kind: RowKind| rows.iter().filter(move |row| row.kind == kind);
     let mut accounts: HashMap<&str, Vec<Arc<Account>>> = HashMap::new();
@@ -155,7 +155,7 @@ pub(crate) fn key(row: &CatalogRow, member_row: &CatalogRow, groups: &GroupIds) 
     })
 }
 
-/// The key as the secret with this hash opens it: one that was replaced ends earlier.
+/// The key with the expiry of the secret with this hash: a replaced secret expires earlier.
 pub(crate) fn as_presented(mut key: Key, row: &CatalogRow, hash: &KeyHash) -> Key {
     if let RowSecret::Key(secret) = &row.secret
         && let Some(end) = secret.end_of(hash)

@@ -2,7 +2,7 @@
 //!
 //! The file is a tar archive: journal, database, optionally the master key under a passphrase, and last a manifest with the SHA-256
 //! of each, so that an incomplete file is recognised. The journal is copied before the database: a record that is booked in
-//! between is in both, and none is in neither.
+//! between is in both, and no record is missing from both.
 
 mod archive;
 mod check;
@@ -35,7 +35,7 @@ pub use restore::{RestoreReport, RestoreTarget, restore};
 /// Endings of the names of temporary files, before the id of the process.
 const DRAFT: &str = "new";
 const COPY: &str = "database";
-/// Bytes that stay free on the disk of a backup.
+/// Bytes that a backup leaves free on its disk.
 const MARGIN: u64 = 64 << 20;
 /// Steps of SQLite's virtual machine between two checks for cancellation: a few milliseconds.
 const STEPS_PER_CHECK: i32 = 50_000;
@@ -78,7 +78,7 @@ pub struct BackupReport {
 pub fn back_up(source: &BackupSource, target: &Path, control: &WorkControl) -> Result<BackupReport, StoreError> {
     let refused = |detail: &str| StoreError::Backup { path: target.to_owned(), detail: detail.to_owned() };
     if target.exists() {
-        return Err(refused("it exists already, and a backup replaces nothing; give another name"));
+        return Err(refused("the file exists already and is not replaced; give another name"));
     }
     let database = match &source.url {
         StoreUrl::Sqlite(path) if path.exists() => Some(path),
@@ -197,8 +197,8 @@ fn add_journal(archive: &mut ArchiveWriter<'_>, data: &Path, control: &WorkContr
                     added.insert(path.clone());
                     has_changed = true;
                 }
-                // Its records were booked meanwhile and are in the database, which is copied later; or a starting gateway moved it
-                // into another folder.
+                // The segment is gone: its records were booked meanwhile and are in the database, which is copied later; or a
+                // starting gateway moved it into another folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => has_changed = true,
                 Err(source) => return Err(StoreError::File { action: "read", path: path.clone(), source }),
             }

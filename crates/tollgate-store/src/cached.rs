@@ -43,7 +43,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 const BATCH_TIMEOUT: Duration = Duration::from_secs(45);
 /// How long another connection may hold the server lock after it was lost.
 const LOCK_GRACE_MS: i64 = 60_000;
-/// Limit of the pages of spending changes between two writes of the file; beyond it everything is read again.
+/// Maximum number of pages of spending changes between two writes of the file; beyond it everything is read again.
 const MAX_PAGES: usize = 50;
 const KEY_BYTES: u64 = 40 << 20;
 
@@ -67,7 +67,7 @@ pub(crate) struct CachedStore {
     known: ArcSwap<KnownCatalog>,
     keys: Cache<[u8; 32], Arc<CatalogRow>>,
     state: Mutex<State>,
-    /// The outage has exceeded the age limit of the cache, which no longer serves.
+    /// The outage has exceeded the age limit of the cache, which is no longer used.
     is_expired: AtomicBool,
 }
 

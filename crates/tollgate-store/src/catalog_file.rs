@@ -46,7 +46,7 @@ pub struct CatalogFile {
 }
 
 impl CatalogFile {
-    /// How many rows of each kind it names, kinds it does not name left out.
+    /// Number of rows of each kind, without kinds that it does not name.
     pub fn counts(&self) -> Vec<(RowKind, usize)> {
         let accounts = self.channels.iter().map(|channel| channel.accounts.len()).sum();
         let all = [
@@ -60,7 +60,7 @@ impl CatalogFile {
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Keys whose secret looks like a shell's variable, which nothing expands.
+    /// Keys whose secret looks like a shell variable, which is not expanded.
     #[must_use]
     pub fn unexpanded_keys(&self) -> Vec<&str> {
         let literal = |key: &&FileKey| key.secret.given().is_some_and(|secret| tollgate_core::is_unexpanded(secret.expose()));
@@ -121,7 +121,7 @@ pub(crate) struct FileKey {
 pub(crate) enum FileSecret {
     Absent,
     Given(Secret),
-    /// It could not be read; one of the faults has the reason.
+    /// It could not be read; one of the faults says why.
     Unreadable,
 }
 

@@ -72,7 +72,7 @@ pub enum KeyScope {
     All,
     /// Keys owned by a catalog file, and keys with these names.
     FileAnd(HashSet<String>),
-    /// As `FileAnd`, plus keys that have a price limit.
+    /// Like `FileAnd`, plus keys that have a price limit.
     Limited {
         names: HashSet<String>,
         /// Maximum number of keys selected for their price limit, the oldest first.

@@ -1,6 +1,6 @@
 //! Hash chains that reveal removed, changed and added rows of the ledger and the audit log. Each transaction that writes such rows
-//! adds a link: the MAC over its rows and over the link before. The head names the last link under a MAC of its own, so that
-//! cutting off the end shows too. The key is derived from the pepper, which only the master key opens.
+//! adds a link: the MAC over its rows and over the link before. The head names the last link under a separate MAC, so that
+//! truncation is detected too. The key is derived from the pepper, which only the master key decrypts.
 
 use std::fmt;
 

@@ -30,7 +30,7 @@ pub enum Change {
     /// row that the first batch wrote. The sender qualifies the key; another fingerprint (the hash of the request) under the same
     /// key is refused.
     Idempotent { key: String, fingerprint: [u8; 32] },
-    /// Writes a channel and the models it serves; its accounts stay.
+    /// Writes a channel and the models it serves; its accounts are unchanged.
     PutChannel(Box<ChannelSpec>),
     /// Switches a channel on or off.
     SwitchChannel { channel: String, to: Toggle },
@@ -48,7 +48,7 @@ pub enum Change {
     RemoveModelMapping { channel: String, model: String },
     /// Writes a model's prices and properties.
     PutModel(Box<ModelSpec>),
-    /// Removes a model's prices and properties; it stays callable, without a price, while a channel serves it.
+    /// Removes a model's prices and properties. While a channel serves it, the model remains callable without a price.
     RemoveModel { model: String },
     /// Sets the sale price of a model, and creates its row if there is none. `source`: the list that the price is imported from;
     /// `None`: set by hand.
@@ -57,7 +57,7 @@ pub enum Change {
     SetCosts { channel: String, costs: Vec<(String, Option<PriceSchedule>)>, source: Option<String> },
     /// Writes a group.
     PutGroup(Box<GroupSpec>),
-    /// Adds a channel to those that a group offers, or removes it. The rest of the group stays.
+    /// Adds a channel to those that a group offers, or removes it. The rest of the group is unchanged.
     SetGroupChannel { group: String, channel: String, is_offered: bool },
     /// Removes a group; keys with only this group can no longer reach any model.
     RemoveGroup { group: String },
@@ -83,7 +83,7 @@ pub enum Change {
     MakeAdminKey { key: Box<AdminKeySpec>, secret: KeySecret },
     /// Revokes an admin key permanently.
     RevokeAdminKey { key: AdminKeyId },
-    /// Stores a destination of alerts. Secrets that are not given stay.
+    /// Stores a destination of alerts. Secrets that are not given are kept.
     PutAlertDestination(Box<DestinationInput>),
     /// Removes a destination of alerts.
     RemoveAlertDestination { destination: String },

@@ -18,8 +18,7 @@ pub const MAX_PEM: usize = 65_536;
 
 /// The certificates of a chain, the client's own first.
 ///
-/// # Errors
-/// The text has no certificate, or one that cannot be read.
+/// # Errors If the text has no certificate, or one that cannot be read.
 pub fn certificate_chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut chain = Vec::new();
     for found in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -35,8 +34,7 @@ pub fn certificate_chain(pem: &str) -> Result<Vec<CertificateDer<'static>>, Stri
 
 /// The private key of a certificate.
 ///
-/// # Errors
-/// The text has no private key, one that is encrypted, or one that cannot be read.
+/// # Errors If the text has no private key, an encrypted one, or one that cannot be read.
 pub fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, String> {
     if pem.contains("ENCRYPTED") {
         let fault = "is encrypted; give it without a passphrase, as `openssl pkey -in client.key` writes it";

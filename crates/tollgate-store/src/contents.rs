@@ -1,7 +1,7 @@
 //! Contents of requests: the bodies and answers that groups and keys ask to be stored.
 //!
-//! They are for people to read and no part of the accounting: they are stored some time after their usage record, in their own
-//! table, for a shorter time, and those of a gateway that is killed are lost.
+//! Contents are for people to read and not part of the accounting: they are stored some time after their usage record, in
+//! their own table and for a shorter time, and contents not yet stored when a gateway is killed are lost.
 
 use std::{fmt, io::Read as _};
 
@@ -24,7 +24,7 @@ pub trait ContentStore: Send + Sync + fmt::Debug {
     /// Whether the contents of a request are stored.
     async fn has_contents(&self, request: RequestId) -> Result<bool, StoreError>;
 
-    /// Removes the contents of a request. Returns whether they were there.
+    /// Removes the contents of a request. Returns whether there were any.
     async fn remove_contents(&self, request: RequestId) -> Result<bool, StoreError>;
 
     /// Number and bytes of the stored contents.
@@ -47,10 +47,10 @@ pub struct StoredContents {
 /// Contents removed in one transaction.
 pub(crate) const PRUNED_AT_ONCE: usize = 1_000;
 
-/// Longest text that is opened: a damaged row must not fill the memory.
+/// Longest text that is decompressed, so that a damaged row cannot fill the memory.
 const MAX_OPENED: u64 = 1 << 28;
 
-/// The texts that are sealed together.
+/// The texts, which are sealed together.
 #[derive(Encode, Decode)]
 struct Texts {
     #[n(0)]

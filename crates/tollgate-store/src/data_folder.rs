@@ -1,4 +1,4 @@
-//! The data folder: its lock, and files that are created completely or not at all.
+//! The data folder: its lock, and the atomic creation of files.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -42,7 +42,7 @@ impl DataFolderLock {
     pub fn note_holder(&self) -> io::Result<()> {
         let (mut file, pid) = (&self.0, std::process::id());
         let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}"));
-        // The lock is held without it; a full disk does not prevent a start.
+        // The lock does not depend on it, so a full disk does not prevent a start.
         noted.or_else(unless_full)
     }
 

@@ -13,9 +13,9 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 const START_BYTES: u64 = 4 << 20;
 /// With less space than this the disk counts as full.
 const MIN_FREE: u64 = 2 << 20;
-/// Space that stays free when the reserve is made.
+/// Space that must remain free when the reserve is made.
 const MARGIN: u64 = 8 << 20;
-/// With less space than this a start may fail for lack of it: the largest part are the database's shared memory and log.
+/// With less space than this a start may fail: most of it is needed for the database's shared memory and log.
 const MIN_FOR_START: u64 = 4 << 20;
 
 /// The reserve of one data folder.
@@ -30,7 +30,7 @@ pub struct DiskReserve {
 pub enum DiskSpace {
     /// There is space, and the reserve is whole.
     Enough,
-    /// The disk is full, or the reserve, or a part of it, was freed and there is not enough space to make it again.
+    /// The disk is full, or (a part of) the reserve was freed and there is not enough space to reserve it again.
     Scarce,
 }
 

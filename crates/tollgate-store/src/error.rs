@@ -84,7 +84,7 @@ pub enum StoreError {
     /// The database rejected a value: out of range, or against a constraint. Retrying cannot help.
     #[error("the database rejected the data: {detail}")]
     InvalidData { detail: String },
-    /// A sum for which more records would be read than its bound.
+    /// A sum that would read more records than its bound.
     #[error(
         "the sum is read from the records, of which the time has {records}; at most {max} are read: \
          take a later 'since', set 'until', or filter by a key"

@@ -40,7 +40,7 @@ pub use value::{FieldValue, time_text};
 
 /// A kind of row, or a value made of fields, such as a price.
 pub trait Row: Sized + 'static {
-    /// The table: what each field is, and how it is read from and written to a row.
+    /// The table: the description of each field, and how it is read from and written to a row.
     const FIELDS: &'static [Field<Self>];
     /// [`Self::FIELDS`] without the row's type.
     const OBJECT: &'static Object;

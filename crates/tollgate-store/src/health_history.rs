@@ -1,4 +1,5 @@
-//! Health in time: the stored transitions of accounts and channels, the nodes that saw them, and the last tests of accounts.
+//! Health over time: the stored transitions of accounts and channels, the nodes that saw them, and the last tests of
+//! accounts.
 
 use std::{fmt, ops::RangeInclusive};
 
@@ -7,10 +8,11 @@ use tollgate_core::{AccountId, ChannelId, HealthTransition, Timestamp};
 
 use crate::StoreError;
 
-/// Stores transitions of accounts and channels into states that keep requests away, as each node saw them.
+/// Stores transitions of accounts and channels into states in which they get no requests, as each node saw them.
 #[async_trait]
 pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
-    /// Stores transitions that a node saw. One of the same account or channel with the same beginning is replaced.
+    /// Stores transitions that a node saw. A transition of the same account or channel with the same beginning is
+    /// replaced.
     async fn record_transitions(&self, node: &str, transitions: &[HealthTransition]) -> Result<(), StoreError>;
 
     /// Transitions that the node has recorded: those that have not ended, and the latest ended one of each account.
@@ -19,7 +21,7 @@ pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
     /// The transitions that overlap with a range of time, the newest first.
     async fn transitions(&self, filter: &TransitionFilter) -> Result<Vec<RecordedTransition>, StoreError>;
 
-    /// Notes that a node runs. It continues the node's run if that was seen within the last [`NODE_GONE_MS`], else it begins another.
+    /// Records that a node runs. Continues the node's run if it was seen within the last [`NODE_GONE_MS`], else begins a new one.
     async fn note_node(&self, node: &str, now: Timestamp) -> Result<(), StoreError>;
 
     /// The runs of every node, in order of node and time.
@@ -29,7 +31,7 @@ pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
     /// excess of `max`; at most 10,000 in one call. Returns the number of removed transitions. Repeat until it is 0.
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError>;
 
-    /// Stores how the last tests of these accounts ended. Each replaces an earlier one of its account.
+    /// Stores the results of the last tests of these accounts. Each replaces the earlier one of its account.
     async fn save_last_tests(&self, tests: &[(AccountId, LastTest)]) -> Result<(), StoreError>;
 
     /// The last tests of the accounts whose ids are within this range, ordered by id.
@@ -39,7 +41,7 @@ pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
 /// Longest stored error of a test, in characters.
 const MAX_TEST_ERROR: usize = 1_000;
 
-/// How the last test of an account ended.
+/// The result of the last test of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastTest {
     pub at: Timestamp,
@@ -66,9 +68,9 @@ pub struct TransitionFilter {
     pub channel: Option<ChannelId>,
     pub subject: TransitionSubject,
     pub node: Option<String>,
-    /// Only those that had not ended at this time.
+    /// Only transitions that had not ended at this time.
     pub since: Option<Timestamp>,
-    /// Only those that began before this time.
+    /// Only transitions that began before this time.
     pub until: Option<Timestamp>,
     pub before: Option<TransitionPosition>,
     /// Maximum number of transitions; capped at 100,000.
@@ -132,7 +134,7 @@ pub struct TransitionPosition {
 }
 
 impl TransitionPosition {
-    /// The order of transitions: by time, then as texts.
+    /// The order of transitions: by time, then by id as text.
     pub(crate) fn key(&self) -> (i64, String, String, &str) {
         (self.since.0, self.channel.to_string(), account_text(self.account), &self.node)
     }
@@ -143,7 +145,7 @@ pub(crate) fn account_text(account: Option<AccountId>) -> String {
     account.map_or_else(String::new, |account| account.to_string())
 }
 
-/// A node that was not seen for so long, in milliseconds, has stopped.
+/// A node that was not seen for this time, in milliseconds, counts as stopped.
 pub const NODE_GONE_MS: i64 = 180_000;
 
 /// A time in which a node ran.

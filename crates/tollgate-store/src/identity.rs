@@ -17,7 +17,7 @@ pub const MAX_INVITES: usize = 1_000;
 /// Part of the JSON of every session that browsers keep when they are closed.
 pub(crate) const REMEMBERED: &str = "\"remembered\":true";
 
-/// The means by which a member signs in.
+/// The ways in which a member can sign in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// In lower case.
@@ -69,7 +69,7 @@ impl SignInMethod {
     }
 }
 
-/// The second proof with which a session is opened; it is used up with it.
+/// The second factor with which a session is opened; opening the session uses it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecondFactor {
     /// Not required: the member has no second factor, or the OpenID provider is responsible for it.

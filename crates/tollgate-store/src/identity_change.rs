@@ -51,14 +51,15 @@ pub enum IdentityChange {
     RemovePasskeys {
         member: String,
     },
-    /// Notes a sign-in. A signature counter that has not advanced is refused: the passkey may have been copied.
+    /// Records a sign-in. A signature counter that has not advanced is refused, because the passkey may have been
+    /// copied.
     UsePasskey {
         passkey: PasskeyId,
         sign_count: u32,
         is_backed_up: bool,
         challenge: UsedChallenge,
     },
-    /// Notes in the audit log that the signature counter of a passkey had not advanced.
+    /// Records in the audit log that the signature counter of a passkey had not advanced.
     ReportPasskey {
         passkey: PasskeyId,
         sign_count: u32,
@@ -94,7 +95,7 @@ pub enum IdentityChange {
         email: Option<String>,
         password: Secret,
     },
-    /// Creates a member without an invite: active, with the role `member`, and nothing but what is given here.
+    /// Creates a member without an invite: active, with the role `member`, and otherwise only these values.
     Register {
         member: String,
         /// Granted to the member, and used by keys that name none.
@@ -161,11 +162,11 @@ pub enum IdentityRefusal {
     /// The one-time or recovery code was used before.
     CodeUsed,
     LinkInvalid,
-    /// A link is still valid, against [`IdentityChange::ExpectNoLink`].
+    /// A link is still valid, contrary to [`IdentityChange::ExpectNoLink`].
     LinkExists,
     InviteInvalid,
     TooManyInvites,
-    /// The authenticator's passkey is one of a member already.
+    /// The authenticator's passkey already belongs to a member.
     PasskeyTaken,
     TooManyPasskeys,
     /// The signature counter of a passkey has not advanced.

@@ -22,7 +22,7 @@ pub(crate) struct LoginRow {
     pub(crate) state: LoginState,
 }
 
-/// A login whose member is notified by mail, with the alerts that the member was notified of; `None` without an address.
+/// A login whose member is notified by mail, with the alerts that were mailed; `None` without an address.
 pub(crate) fn mailed_member(login: &LoginRow, notified: Vec<String>) -> Option<MailedMember> {
     let (member, email) = (MemberId::parse(&login.member)?, login.email.clone()?);
     Some(MailedMember { member, email, preferences: login.state.preferences.clone(), notified })
@@ -72,13 +72,13 @@ impl LoginRow {
             None => None,
             Some(sealed) => {
                 let text = sealer.open(totp_context(&self.member), sealed)?;
-                let text = String::from_utf8(text.to_vec()).map_err(|_| self.broken("its one-time secret is no text"))?;
+                let text = String::from_utf8(text.to_vec()).map_err(|_| self.broken("its one-time secret is not a text"))?;
                 Some(Secret::new(text))
             }
         };
         let hash = |text: &String| {
             let bytes = hex::decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-            bytes.map(KeyHash).ok_or_else(|| self.broken("the hash of a recovery code has not 32 bytes"))
+            bytes.map(KeyHash).ok_or_else(|| self.broken("the hash of a recovery code does not have 32 bytes"))
         };
         let recovery_codes = self.state.recovery_codes.iter().map(hash).collect::<Result<_, _>>()?;
         let LoginState { password, signed_in_at, version, preferences, .. } = self.state;

@@ -137,7 +137,7 @@ impl Journal {
         Ok(JournalWriter::new(Arc::clone(&self.state), shard))
     }
 
-    /// Notes that these records are in the database, and removes the segments that hold nothing else.
+    /// Records that these records are in the database, and removes the segments that hold nothing else.
     pub fn mark_booked(&self, ids: &[RequestId]) {
         for shard in self.state.all_shards() {
             shard.mark_booked(ids);
@@ -158,12 +158,13 @@ impl Journal {
         Ok(UnbookedRecords::new(pending, names, Arc::clone(&self.state)))
     }
 
-    /// Changes the bound of entries that are not booked. Above it further ones wait in memory; nothing is removed.
+    /// Changes the limit for entries that are not booked. Beyond it entries are buffered in memory; nothing is removed.
     pub fn set_max_bytes(&self, max_bytes: u64) {
         self.state.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
-    /// Keeps entries in memory (`true`), so that the database has what space is left on the disk, or writes them again.
+    /// Keeps entries in memory (`true`), so that the database can use the remaining space on the disk, or writes them
+    /// again.
     pub fn pause_writing(&self, is_paused: bool) {
         self.state.is_paused.store(is_paused, Ordering::Release);
     }

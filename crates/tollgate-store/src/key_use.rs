@@ -1,4 +1,4 @@
-//! Use of service keys: requests, amounts and the last request.
+//! Usage of service keys: requests, amounts and the last request.
 
 use tollgate_core::{MemberId, NanoUsd, Timestamp};
 

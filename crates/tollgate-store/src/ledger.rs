@@ -37,7 +37,8 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// entries.
     async fn keys_spent_since(&self, position: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError>;
 
-    /// The position that the ledger had reached when each of these requests was entered; without those that have no record.
+    /// The position that the ledger had reached when each of these requests was entered; requests without a record are
+    /// missing.
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError>;
 
     /// Checks that ledger, balances, usage records, attempts and roll-ups agree. Reads all of them in one snapshot; `now` bounds
@@ -202,7 +203,7 @@ pub struct Balance {
 }
 
 impl Posting {
-    /// The posting's address as the ledger stores it.
+    /// The posting's address in the form that the ledger stores.
     pub(crate) fn address_text(&self) -> Option<String> {
         self.address.map(|address| address.to_canonical().to_string())
     }

@@ -233,7 +233,7 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// Sums over attempts by two groupings: the 10,000 groups with most attempts.
     async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError>;
 
-    /// The use of these keys (`None`: of all), ordered by their ids, without keys that had no request.
+    /// The usage of these keys (`None`: of all), ordered by their ids, without keys that had no request.
     async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError>;
 
     /// The keys among `keys` that had no request.
@@ -258,7 +258,7 @@ pub trait HealthStore: Send + Sync + fmt::Debug {
     /// The stored health of accounts that are not removed.
     async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError>;
 
-    /// Stores the health of these accounts; that of others stays.
+    /// Stores the health of these accounts; that of others is unchanged.
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], now: Timestamp) -> Result<(), StoreError>;
 
     async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError>;

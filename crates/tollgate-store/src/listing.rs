@@ -91,7 +91,7 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     /// The prices whose last change was an import, by model and channel.
     async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError>;
 
-    /// What the database takes on its disk, and its schema.
+    /// The disk space of the database, and its schema.
     async fn database_size(&self) -> Result<DatabaseSize, StoreError>;
 
     /// The admin key with this hash, unless it is revoked or expired, or its member is suspended.
@@ -119,12 +119,12 @@ pub struct RowName {
     pub parent: String,
 }
 
-/// How many members and service keys have a group.
+/// The numbers of members and service keys that have a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupUsers {
     /// Members who were granted it or whose default group it is.
     pub members: u64,
-    /// Keys that name it, revoked ones left out.
+    /// Keys that name it, without revoked ones.
     pub keys: u64,
     /// Keys that name no group and whose member's default group it is.
     pub default_keys: u64,

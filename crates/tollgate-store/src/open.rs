@@ -297,7 +297,7 @@ impl Store {
         }
     }
 
-    /// Notices a changed master key or data key, and reports to a rotation which keys this gateway holds. Call about once a second
+    /// Detects a changed master key or data key, and reports to a rotation which keys this gateway holds. Call about once a second
     /// while serving. Returns whether the keys have changed.
     ///
     /// # Errors
@@ -310,8 +310,8 @@ impl Store {
         }
     }
 
-    /// Notes that this gateway stops, so that no key rotation waits for its answer. Call only if no other process of the data
-    /// folder runs, because such a process must still answer.
+    /// Records that this gateway stops, so that no key rotation waits for its answer. Call only if no other process of the
+    /// data folder runs, because such a process must still answer.
     ///
     /// # Errors
     /// When the database takes no writes.

@@ -1,6 +1,6 @@
 //! Pairing of journals and databases. A journal has an id, which its database stores, and both count the records that
-//! were booked from the one into the other. The database counts first: if the journal counts more than the database, the
-//! database is an older copy; if a database was not closed cleanly, the journal it names must exist.
+//! were booked from the journal into the database. The database counts first: if the journal counts more than the
+//! database, the database is an older copy; if a database was not closed cleanly, the journal it names must exist.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -96,7 +96,8 @@ impl JournalPairing {
         self.booked.load(Ordering::Acquire)
     }
 
-    /// Records how many records the database has booked. Not flushed: after a power loss the file may say less, which is harmless.
+    /// Records how many records the database has booked. Not flushed: after a power loss the file may have an older, smaller
+    /// count, which is harmless.
     pub(crate) fn note(&self, booked: u64) {
         if booked <= self.booked.fetch_max(booked, Ordering::AcqRel) {
             return;

@@ -1,20 +1,20 @@
-//! What members choose for themselves: how pages look, saved views, and when they are notified about own budgets and the balance.
+//! Preferences of members: how pages look, saved views, and when they are notified about their budgets and balance.
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{MemberId, NanoUsd};
 
-/// Saved views of a member for one page, at most.
+/// Maximum number of a member's saved views for one page.
 pub const MAX_SAVED_VIEWS: usize = 20;
-/// Members whose shared views are read, at most.
+/// Maximum number of members whose shared views are read.
 pub const MAX_SHARING_MEMBERS: usize = 200;
-/// Members who are notified by mail, at most.
+/// Maximum number of members who are notified by mail.
 pub const MAX_MAILED_MEMBERS: usize = 10_000;
 /// Part of the JSON of every login with a shared view.
 pub(crate) const SHARED_VIEW: &str = "\"shared\":true";
 /// Part of the JSON of every login whose member is notified by mail.
 pub(crate) const NOTICE_MAIL: &str = "\"notice_mail\":true";
 
-/// What a member has chosen about pages and notices; `None`: the browser's or the system's.
+/// A member's choices about pages and notices; `None`: the browser's or the system's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberPreferences {
@@ -26,9 +26,10 @@ pub struct MemberPreferences {
     pub time_zone: Option<String>,
     /// At most [`MAX_SAVED_VIEWS`] of each page.
     pub views: Vec<SavedView>,
-    /// Percentages of the own budgets at which the member is notified, ascending; `None`: [`Self::NOTICE_PERCENTS`].
+    /// Percentages of the member's budgets at which the member is notified, ascending; `None`:
+    /// [`Self::NOTICE_PERCENTS`].
     pub notice_percents: Option<Vec<u32>>,
-    /// Prepaid balance in USD below which the member is notified, as decimal text; 0: at none; `None`: [`Self::NOTICE_BALANCE`].
+    /// Prepaid balance in USD below which the member is notified, as decimal text; 0: never; `None`: [`Self::NOTICE_BALANCE`].
     pub notice_balance: Option<String>,
     /// Whether the member is notified by mail, too.
     pub notice_mail: bool,
@@ -41,17 +42,17 @@ impl MemberPreferences {
     pub const NOTICE_BALANCE: NanoUsd = NanoUsd(1_000_000_000);
 
     /// Percentages of a budget at which the member is notified.
-    pub fn told_at_percents(&self) -> &[u32] {
+    pub fn effective_percents(&self) -> &[u32] {
         self.notice_percents.as_deref().unwrap_or(Self::NOTICE_PERCENTS)
     }
 
     /// The balance below which the member is notified.
-    pub fn told_below(&self) -> NanoUsd {
+    pub fn effective_balance(&self) -> NanoUsd {
         self.notice_balance.as_deref().and_then(|text| NanoUsd::parse(text).ok()).unwrap_or(Self::NOTICE_BALANCE)
     }
 }
 
-/// A member who is notified about own budgets and the balance by mail.
+/// A member who is notified about their budgets and balance by mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailedMember {
     pub member: MemberId,
@@ -95,7 +96,7 @@ impl ViewPage {
 /// The filter of a page with a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedView {
-    /// Views of earlier versions are of the usage log.
+    /// Views stored by earlier versions are views of the usage log.
     #[serde(default)]
     pub page: ViewPage,
     pub name: String,

@@ -88,7 +88,7 @@ pub(crate) fn prices_of(kind: RowKind, name: &str, spec: Option<&str>) -> BTreeM
         price: Option<PriceSchedule>,
         serves: Vec<ModelMapping>,
     }
-    // A row that cannot be read has no prices to compare, and the change of it is reported elsewhere.
+    // A row that cannot be read has no prices to compare; other code reports its change.
     let read: Priced = spec.and_then(|spec| serde_json::from_str(spec).ok()).unwrap_or_default();
     match kind {
         RowKind::Model => read.price.map(|price| (name.to_owned(), price)).into_iter().collect(),

@@ -1,4 +1,5 @@
-//! The source of randomness for nonces, ids, the pepper and new keys. It is an argument, so that tests can fix it.
+//! The source of randomness for nonces, ids, the pepper and new keys. It is an argument, so that tests can make it
+//! deterministic.
 
 use std::{fmt, sync::Arc};
 

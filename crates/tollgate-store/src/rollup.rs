@@ -1,7 +1,7 @@
 //! Roll-ups. Usage records are summed by five minutes, hours, days and months: over all keys, for each key, for each account and for
-//! each value of a tag. Each key also has totals by hours, days and months, and attempts are summed by hours and days. Computes the
-//! amounts that a batch of new records adds to them. Texts are stored as numbers of the dictionary, fixed words as codes, and 0 means
-//! that the record has no such text.
+//! each value of a tag. Each key also has totals by hours, days and months, and attempts are summed by hours and days. This module
+//! computes the amounts that a batch of new records adds to the sums. Texts are stored as numbers of the dictionary, fixed words as
+//! codes, and 0 means that the record has no such text.
 
 mod histogram;
 mod packed;
@@ -67,7 +67,7 @@ pub(crate) struct RequestTimes {
     pub(crate) ttft: Histogram,
     /// To the end.
     pub(crate) duration: Histogram,
-    /// Durations without those of attempts.
+    /// Durations of requests, without the durations of their attempts.
     pub(crate) overhead: Histogram,
 }
 

@@ -78,7 +78,7 @@ impl IdempotentBatch {
     pub(crate) const LIFE_MS: i64 = 86_400_000;
 }
 
-/// The records that a batch of changes leaves besides the rows.
+/// The records that a batch of changes writes besides the rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchRecord<'a> {
     pub(crate) changed: &'a [ChangedRow],

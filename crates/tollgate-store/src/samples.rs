@@ -63,7 +63,7 @@ pub(crate) fn record(n: u64) -> UsageRecord {
     }
 }
 
-/// No tags, one with few values, or also one with another value each time.
+/// No tags, a tag with few values, or also a tag with a new value each time.
 fn tags(n: u64) -> Tags {
     let mut tags = Tags::default();
     let entries = [("project".to_owned(), format!("p{}", n % 5)), ("user".to_owned(), format!("user {n} \u{fc}"))];
@@ -71,14 +71,14 @@ fn tags(n: u64) -> Tags {
     tags
 }
 
-/// The record with another time of arrival, and the id that it then has.
+/// The record with another time of arrival and the id for that time.
 pub(crate) fn arrived(record: UsageRecord, at: Timestamp) -> UsageRecord {
     let mut random = [0; 10];
     random.copy_from_slice(&record.id.uuid().as_bytes()[6..]);
     UsageRecord { id: RequestId::from_parts(at, random), at, ..record }
 }
 
-/// A record whose one attempt has the same facts as the record, as that of most records does.
+/// A record with one attempt that has the same facts as the record, as in most records.
 pub(crate) fn plain_record(n: u64) -> UsageRecord {
     let record = UsageRecord { detail: None, dropped: Vec::new(), cost: Some(NanoUsd(7)), ..record(n) };
     let answered = AttemptRecord { tokens: record.tokens, at: Timestamp(record.at.0 + 90), ..attempt(n, 1) };

@@ -99,7 +99,7 @@ pub struct KeySpec {
 pub struct AdminKeySpec {
     pub name: String,
     pub scope: AdminScope,
-    /// The key sees and may do no more than this member, and ends with the member.
+    /// The key has at most the access of this member, and ends with the member.
     pub member: Option<String>,
     pub expires_at: Option<Timestamp>,
 }

@@ -20,7 +20,7 @@ pub trait SquareStore: Send + Sync + fmt::Debug {
     /// The latest changes of what groups offer, newest first; at most 10,000.
     async fn offer_changes(&self, limit: u32) -> Result<Vec<(PriceHistoryPosition, OfferChange)>, StoreError>;
 
-    /// Since when groups offer the models that they offer now, by group and model.
+    /// When groups began to offer the models that they offer now, by group and model.
     async fn offered_since(&self) -> Result<Vec<OfferedSince>, StoreError>;
 
     /// The latest changes of sale prices, newest first; at most 10,000.
@@ -79,7 +79,7 @@ pub struct OfferBucket {
     pub streamed: StreamedAnswers,
 }
 
-/// Complete answers that were streamed: how fast they came after their first content.
+/// Complete answers that were streamed: their speed after the first content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamedAnswers {
     pub answers: u64,

@@ -1,4 +1,4 @@
-//! Names of subjects outside of the database, in Redis keys and in the cache file: the id as text, `all` for the gateway.
+//! Names of subjects outside the database, in Redis keys and in the cache file: the id as text, `all` for the gateway.
 
 use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, Subject};
 

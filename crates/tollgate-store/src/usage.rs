@@ -44,7 +44,7 @@ pub struct UsageFilter {
     pub limit: u32,
 }
 
-/// A tag that a request has: its name and its value.
+/// A tag of a request: its name and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagCondition {
     pub name: TagName,
@@ -60,7 +60,7 @@ pub struct RecordConditions {
     pub finish: Option<FinishReason>,
     pub min_sale: Option<NanoUsd>,
     pub min_cost: Option<NanoUsd>,
-    /// Least number of tokens of all kinds.
+    /// Minimum number of tokens of all kinds together.
     pub min_tokens: Option<u64>,
     pub min_ttft_us: Option<u64>,
     pub min_duration_us: Option<u64>,
@@ -182,8 +182,8 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Cursor of the next page; `None` on the last one.
     pub next: Option<UsageCursor>,
-    /// Set if the page has fewer items than requested although more may follow, because the search stopped at this time after
-    /// reading its bound of records. `next` continues there.
+    /// Set if the page has fewer items than requested although more may follow: the search had read its maximum number of
+    /// records and stopped at this time. `next` continues there.
     pub searched_until: Option<Timestamp>,
 }
 
@@ -293,7 +293,7 @@ impl SummaryBy {
 pub enum SummaryFigure {
     #[default]
     Requests,
-    /// Requests that failed: neither completed nor left.
+    /// Requests that failed: neither completed nor left by the caller.
     Errors,
     /// Tokens of every kind.
     Tokens,
@@ -370,25 +370,25 @@ pub struct SummaryRow {
     /// Total cost charged by providers.
     pub cost: NanoUsd,
     pub unpriced: u64,
-    /// Number of records that the percentiles come from: 0 if from all. They come from the latest records for sums of or by keys,
-    /// members, accounts or tags, and for sums that are read from records.
+    /// Number of records that the percentiles are computed from: 0 for all records. They come from the latest records for sums of
+    /// or by keys, members, accounts or tags, and for sums that are read from records.
     pub sampled: u64,
     /// Times to the first content; `None` without any.
     pub ttft: Option<Percentiles>,
     /// Times to the end.
     pub duration: Option<Percentiles>,
-    /// Times in which no attempt was under way.
+    /// Times in which no attempt was in progress.
     pub overhead: Option<Percentiles>,
 }
 
 impl SummaryRow {
-    /// Requests that were neither completed nor left.
+    /// Requests that were neither completed nor left by the caller.
     #[must_use]
     pub const fn failed(&self) -> u64 {
         self.requests.saturating_sub(self.completed).saturating_sub(self.left)
     }
 
-    /// Adds the sums of another row; the percentiles stay.
+    /// Adds the sums of another row; the percentiles are unchanged.
     pub fn add(&mut self, other: &Self) {
         let counts = [
             (&mut self.requests, other.requests),
@@ -432,7 +432,7 @@ pub(crate) fn has_times(filter: &UsageFilter, by: Grouping) -> bool {
         && !by.has(|by| groups.contains(&by) || matches!(by, SummaryBy::Tag(_)))
 }
 
-/// Most records that a sum reads which no roll-up has.
+/// Maximum number of records that are read for a sum that no roll-up has.
 pub(crate) const MAX_SUMMED_RECORDS: i64 = 500_000;
 
 /// Microseconds that 50, 95 and 99 % of the requests did not exceed, at most an eighth too high. The five minutes at each end of a

@@ -1,4 +1,4 @@
-//! Numbers of variable length: groups of seven bits, lowest first, the highest bit of a byte set on all but the last.
+//! Variable-length numbers: groups of seven bits, lowest first; all bytes but the last have the highest bit set.
 
 /// Appends a number.
 pub(crate) fn push(bytes: &mut Vec<u8>, mut number: u64) {

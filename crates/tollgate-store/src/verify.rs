@@ -4,7 +4,7 @@ use std::fmt;
 
 use tollgate_core::{NanoUsd, Timestamp};
 
-/// Mismatches listed in a report; further ones are counted.
+/// Maximum number of mismatches listed in a report; further ones are only counted.
 pub(crate) const MAX_DIFFERENCES: usize = 100;
 
 /// The result of a consistency check, with the number of rows that were checked.
@@ -72,7 +72,7 @@ pub enum ConsistencyRule {
     SettledCount,
     /// Each `settle` entry has usage records.
     Settles,
-    /// Exactly the entries of batches are of the kind `settle`.
+    /// Entries of batches, and no others, are of the kind `settle`.
     EntryKind,
     /// The ledger's positions are numbered without gaps up to the last one taken.
     Positions,

@@ -140,7 +140,7 @@ impl TestGateway {
         self.send(&Request::post(&format!("/v1beta/models/{model}:{verb}"), body).native_key(&self.key))
     }
 
-    /// Records that a response must have left a usage record: those of authenticated model requests do.
+    /// Records that a response must have a usage record, as responses to authenticated model requests do.
     fn expect_record(&self, request: &Request, response: &ClientResponse) {
         const UNRECORDED: [&str; 16] = [
             "missing_api_key",
@@ -311,7 +311,7 @@ impl Drop for TestGateway {
                 String::from_utf8_lossy(&verified.stderr)
             );
             let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-            // Repeated refusals share a record, which has their number.
+            // Repeated refusals share a record, which states their number.
             let mut shared = 0;
             for record in records(&self.program, data.path(), &self.environment) {
                 shared += shared_refusals(&record).saturating_sub(1);
@@ -344,7 +344,7 @@ impl TestGatewayBuilder {
         self
     }
 
-    /// Without a variable that tests set otherwise.
+    /// Removes a variable that tests set by default.
     pub fn without_env(mut self, name: &str) -> Self {
         self.environment.retain(|(known, _)| known != name);
         self
@@ -437,7 +437,7 @@ fn filled(catalog: &str) -> String {
     catalog.replace("{key}", SERVICE_KEY).replace("{credential}", UPSTREAM_CREDENTIAL)
 }
 
-/// Environment for `doctor`, which checks whether the gateway's address is free: an address that always is.
+/// Environment for `doctor`, which checks whether the gateway's address is free: an address that is always free.
 pub const FREE_ADDRESS: (&str, &str) = ("TOLLGATE_SERVER__LISTEN", "127.0.0.1:0");
 
 /// The executable with an empty environment except for its data folder and a path.

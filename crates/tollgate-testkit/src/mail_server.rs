@@ -16,7 +16,7 @@ use rustls::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MailServerMode {
     Plain,
-    /// It offers STARTTLS, and nothing else before it.
+    /// It offers only STARTTLS until then.
     StartTls,
     /// TLS from the first byte.
     Tls,

@@ -7,7 +7,7 @@
 //! - lines `call: NAME {"a":1}` call these tools with these arguments, and the model answers with their results;
 //! - a text that is among the answers of `--answers` gets its answer, at the pace of a model;
 //! - chat completions with the model `missing-model`, and all paths below `/nowhere/`, are answered with 404;
-//! - a credential that begins with `status-402`, say, is answered with that status;
+//! - a credential that begins with, for example, `status-402` is answered with that status;
 //! - a JSON response format gives `{"answer":"…"}`; requested thinking precedes the text.
 //!
 //! It answers 400 where a real provider does: results without a call, ids of another protocol's form, lost signatures.
@@ -38,7 +38,7 @@ pub const GEMINI_SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
 /// The encrypted content of the Responses model's reasoning, which each returned reasoning item must have.
 pub const RESPONSES_SEAL: &str = "gAAAAscripted";
 
-/// Answers by the texts that they are to.
+/// Answers by the text of the request.
 static ANSWERS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
 /// Pauses before the first event of a stream and between two: negligible, or those of a model.

@@ -89,8 +89,8 @@ impl Postgres {
         assert!(self.try_start(), "postgres does not start again at port {}", self.port);
     }
 
-    /// Starts it; `false` when the process ended. Another process may have taken the port since it was found free, and then
-    /// the server that answers there is not this one.
+    /// Starts it; `false` when the process ended. Another process may have taken the port since it was found free; then
+    /// another server answers there.
     fn try_start(&mut self) -> bool {
         let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());
         let data = format!("{folder}/data");

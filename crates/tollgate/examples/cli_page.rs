@@ -3,7 +3,7 @@
 
 #[path = "../src/cli/page.rs"]
 mod page;
-#[expect(dead_code, unused_imports, reason = "the page needs what clap knows of the arguments, not their values")]
+#[expect(dead_code, unused_imports, reason = "the page needs clap's description of the arguments, not their values")]
 #[path = "../src"]
 mod program {
     pub(crate) mod cli;

@@ -10,8 +10,8 @@ use tollgate_gateway::state::shared::Shared;
 use tollgate_store::{AccessReport, AccessState, CatalogStore, KeySpec, MemberSpec, SharedAccessReports, StoredRow};
 
 const EXCHANGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Bounds of the queue of reports to send: lists, and reports in each. Nodes with a database learn from there of reports that do
-/// not fit.
+/// Bounds of the queue of reports to send: lists, and reports in each. Nodes read the content of reports that do not fit from
+/// the database.
 pub(crate) const QUEUE_CAPACITY: usize = 64;
 const MAX_LISTED: usize = 1_000;
 /// How long to wait for the database to reach the revision of a report.
@@ -31,11 +31,11 @@ pub(crate) fn report(row: &StoredRow, subject: Subject, revision: Revision) -> O
     Some(AccessReport { subject, state, revision })
 }
 
-/// Queues reports for the other nodes, those that take access away first. Never waits.
+/// Queues reports for the other nodes, reports about lost access first. Never waits.
 pub(crate) fn enqueue(queue: &mpsc::Sender<Vec<AccessReport>>, mut reports: Vec<AccessReport>) {
     reports.sort_by_key(|report| report.state == AccessState::Allowed);
     for some in reports.chunks(MAX_LISTED) {
-        // A full queue, or no Redis: the other nodes read it from the database.
+        // If the queue is full or there is no Redis, the other nodes read it from the database.
         if queue.try_send(some.to_vec()).is_err() {
             return;
         }

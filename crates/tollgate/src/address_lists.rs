@@ -1,4 +1,4 @@
-//! Channels that the lists of addresses of the settings keep from being connected to.
+//! Channels that cannot be connected to because of the lists of addresses in the settings.
 
 use tollgate_core::Catalog;
 use tollgate_gateway::upstream::client::unlisted;

@@ -198,7 +198,7 @@ impl Watch {
 
     async fn evaluate(&mut self, config: &Config, now: Timestamp) -> Result<(), StoreError> {
         let found = self.evaluation.of_node(config, now).await;
-        // Runs at every evaluation, even without the database: the time since which a channel is down is known only without gaps.
+        // Runs at every evaluation, even without the database, because a gap would lose the time since which a channel is down.
         let down = self.evaluation.channels_down(config, now);
         if let Err(fault) = self.evaluate_node(&found, now).await {
             if fault.is_unreachable() {
@@ -246,7 +246,7 @@ impl Watch {
         self.destinations = delivery::destinations(&self.sources.store, self.configured.as_ref()).await?;
         let open = self.sources.store.alerts.open_alerts(Some(&self.sources.node)).await?;
         self.offline.set_known(&open);
-        // After a restart it is not known whether backups fail until one is due.
+        // After a restart it is unknown whether backups fail until one is due.
         let is_unknown = self.sources.backups.is_unknown();
         self.apply(&open, found.to_vec(), &OF_NODE, |rule, _| rule == AlertRule::BackupFailed && is_unknown, now).await
     }
@@ -308,7 +308,7 @@ impl Watch {
                     (None, Subject::Member(id)) => self.member_name(&id.to_string()).await?,
                     (None, _) => String::new(),
                 };
-                // The request counts for the day and the month in which it arrived.
+                // The request counts for the day and month of its arrival.
                 let condition = budget_condition(&alert.subject, &name, &alert.budget, alert.spent, 100, request.time());
                 self.raise(&condition.with("request", &request), now).await
             }

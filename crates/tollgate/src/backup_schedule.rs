@@ -28,7 +28,7 @@ pub(crate) async fn run(settings: Arc<LiveSettings>, jobs: Jobs, stop: Cancellat
                     tracing::warn!(fault, "the scheduled backup was not made; this is tried again in 10 minutes");
                     note_failure(&jobs, fault).await;
                 }
-                // Another backup is being made, or this one was cancelled: it stays due.
+                // Another backup is being made, or this one was cancelled; it remains due.
                 ScheduledEnd::NotRun => {}
             }
         } else if scheduled.failure().is_none() {
@@ -57,7 +57,7 @@ async fn is_due(jobs: &Jobs, hours: u64) -> bool {
     jobs.scheduled_backups().next(last, hours, now).is_some_and(|at| at <= now)
 }
 
-/// Notes a failure, also in the folder of backups, so that the series of failures continues after a restart.
+/// Records a failure, also in the folder of backups, so that the series of failures continues after a restart.
 async fn note_failure(jobs: &Jobs, message: String) {
     let (scheduled, folder) = (jobs.scheduled_backups().clone(), jobs.backups().clone());
     let noting = spawn_blocking(move || {

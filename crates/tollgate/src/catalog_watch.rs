@@ -205,7 +205,7 @@ async fn load_snapshot(
     shared.traffic.configure(catalog.channels.values().map(|channel| &**channel));
     settings.apply(&catalog);
     shared.replace_catalog(Arc::clone(&catalog));
-    // After the catalog: a request woken by the end of a cooldown must see the new credential.
+    // Done after the catalog, because a request woken by the end of a cooldown must see the new credential.
     registry.configure(catalog.accounts().map(|account| &**account));
     let mut reports = Vec::new();
     for row in changed {
@@ -258,7 +258,7 @@ mod tests {
         let at = |seconds, bytes| Some((SystemTime::UNIX_EPOCH + Duration::from_secs(seconds), bytes));
         let mut watch = FileWatch::new(at(1, 500));
         assert!(!watch.has_settled(at(1, 500)));
-        // It is emptied, written in two parts, and complete.
+        // The file is emptied, written in two parts, and then complete.
         assert!(!watch.has_settled(at(2, 0)));
         assert!(!watch.has_settled(at(2, 300)));
         assert!(!watch.has_settled(at(3, 600)));

@@ -71,7 +71,7 @@ pub(crate) async fn run(
     Ok(tested)
 }
 
-/// The model that a test asks for; `None`: the channel does not serve it.
+/// The model of a test request; `None`: the channel does not serve it.
 fn tested_model(channel: &Channel, model: TestedModel<'_>) -> Option<ModelMapping> {
     let served = |name: &str| channel.spec.serves.iter().find(|serves| serves.model == name).cloned();
     match model {
@@ -79,7 +79,7 @@ fn tested_model(channel: &Channel, model: TestedModel<'_>) -> Option<ModelMappin
         TestedModel::OfProvider(name) => {
             Some(ModelMapping { model: name.to_owned(), upstream: name.to_owned(), ..ModelMapping::default() })
         }
-        // The set one may no longer be served.
+        // The configured test model may no longer be served.
         TestedModel::Usual => channel.spec.test_model.as_deref().and_then(served).or_else(|| channel.spec.serves.first().cloned()),
     }
 }

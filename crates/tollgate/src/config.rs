@@ -55,7 +55,7 @@ pub(crate) struct Config {
     pub(crate) values: ConfigValues,
     /// Path of the settings file, if there is one.
     pub(crate) file: Option<String>,
-    /// Environment variables that look like settings and that nothing reads.
+    /// Environment variables that look like settings but are not.
     pub(crate) unread: Vec<String>,
 }
 

@@ -33,7 +33,8 @@ pub(crate) async fn open(config: &Config, access: AccessMode) -> Result<Store, F
 }
 
 /// Runs until `stop` is cancelled.
-/// When the database must no longer be served from (for example, it has a newer schema), it cancels `stop_serving` and fails.
+/// When the gateway must no longer serve from the database (for example, because its schema is newer), cancels `stop_serving`
+/// and fails.
 pub(crate) async fn watch(
     store: Store,
     (shared, settings): (Arc<Shared>, Arc<LiveSettings>),

@@ -23,7 +23,7 @@ pub(crate) struct DescriptorBounds {
 }
 
 impl DescriptorBounds {
-    /// The bounds as configured if they fit, else less of both.
+    /// The configured bounds if they fit, else lower ones.
     pub(crate) fn fit(limit: u64, connections: usize, requests: usize) -> Self {
         let needed = connections as u64 + requests as u64 + RESERVE;
         if needed <= limit {

@@ -18,7 +18,8 @@ const GROUP: &str = "default";
 const KEY: &str = "first";
 const ACTOR: &str = "first start";
 
-/// Whether nothing was ever configured. Commands such as `init` may have made the database, an admin or an admin key before.
+/// Whether nothing was ever configured. Commands such as `init` may already have made the database, an admin or an admin
+/// key.
 pub(crate) async fn is_due(store: &Store) -> Result<bool, Failure> {
     for kind in [RowKind::Channel, RowKind::Group, RowKind::Key] {
         if !store.listing.page(&RowFilter { removed: true, ..RowFilter::of(kind, 1) }).await?.is_empty() {

@@ -1,4 +1,4 @@
-//! A start that the full disk prevents, because there is no reserve to free: the gateway listens, refuses every request (E68) and
+//! A start that a full disk prevents because there is no reserve to free. The gateway listens, refuses every request (E68) and
 //! begins to serve as soon as there is space.
 
 use std::{sync::Arc, time::Duration};
@@ -28,7 +28,7 @@ pub(crate) fn prevents(reserve: &DiskReserve, failure: &Failure) -> bool {
 }
 
 /// Waits until `build` succeeds, refusing requests meanwhile. Returns its result and the sockets; `None` if the gateway is stopped
-/// before.
+/// first.
 pub(crate) async fn wait<C>(
     config: &Config,
     reserve: &DiskReserve,

@@ -1,4 +1,4 @@
-//! The work of a running gateway's jobs: that of the commands, on the gateway's own settings and data folder.
+//! The work of a running gateway's jobs: the same as the commands' work, on the gateway's own settings and data folder.
 
 use std::sync::Arc;
 

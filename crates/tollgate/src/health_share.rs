@@ -10,7 +10,7 @@ use tollgate_store::SharedHealth;
 use crate::compose;
 
 const EXCHANGE_INTERVAL: Duration = Duration::from_secs(1);
-/// A clock that differs by more is reported.
+/// A larger difference of the clocks is reported.
 pub(crate) const MAX_SKEW_US: i64 = 2_000_000;
 
 /// Exchanges cooldowns until `stop` is cancelled. While Redis is unreachable, each node uses its own.

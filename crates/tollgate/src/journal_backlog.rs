@@ -21,8 +21,8 @@ pub(crate) struct JournalBacklog {
 }
 
 impl JournalBacklog {
-    /// Reads the ids. Call it before reading the database, so that records booked in between are seen twice rather than never.
-    /// A damaged journal is an error: records after the damage would be missing silently.
+    /// Reads the ids. Call this before reading the database, so that records booked in between are seen twice rather than
+    /// never. A damaged journal is an error, because records after the damage would be missing silently.
     pub(crate) fn read(common: &Common) -> Result<Self, Failure> {
         Self::read_folder(&compose::settings(common, &[])?.data, &WorkControl::unattended())
     }

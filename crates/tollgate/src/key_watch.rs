@@ -1,5 +1,5 @@
-//! Follows the master key and the data key while they are rotated: reads a changed key file without a restart, and answers the
-//! rotation which keys this gateway holds.
+//! Follows the master key and the data key while they are rotated: reads a changed key file without a restart, and reports to
+//! the rotation which keys this gateway holds.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ struct AppliedSettings {
 }
 
 impl LiveSettings {
-    /// `current`: the settings of the start with the stored values of this catalog, which `shared` and `journal` have.
+    /// `current`: the settings of the start with the stored values of this catalog, which `shared` and `journal` use.
     pub(crate) fn new(start: Config, current: Config, catalog: &Catalog, shared: Arc<Shared>, journal: Arc<Journal>) -> Self {
         journal.set_max_bytes(current.number("journal.max_bytes"));
         let applied = AppliedSettings { revision: catalog.revision, stored: catalog.stored_settings.clone() };

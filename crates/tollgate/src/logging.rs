@@ -33,7 +33,7 @@ fn filter(config: &Config) -> EnvFilter {
 /// Changes the level of the running log.
 pub(crate) fn set_level(config: &Config) {
     if let Some(handle) = FILTER.get() {
-        // It fails only if the subscriber no longer exists, and then there is no log either.
+        // This fails only if the subscriber no longer exists, and then there is no log.
         let _ = handle.reload(filter(config));
     }
 }

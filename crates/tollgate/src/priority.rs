@@ -1,6 +1,7 @@
 //! Priorities of threads below that of requests, as niceness.
 
-/// Pages and the admin API: a thirtieth of the time of a thread of requests while all cores are busy, and all that is left.
+/// Pages and the admin API: while all cores are busy, a thirtieth of the time that a thread of requests gets; otherwise all
+/// idle time.
 pub(crate) const CONSOLE: i32 = 15;
 /// Jobs: less than half of the time of the console.
 pub(crate) const JOBS: i32 = 19;
@@ -14,7 +15,7 @@ pub(crate) fn lower(by: i32) {
 
         /// The lowest priority.
         const MAX_NICENESS: i32 = 19;
-        // The number of the process is also that of its first thread, whose priority is never lowered.
+        // The id of the process is also the id of its first thread, whose priority is never lowered.
         let lowered = getpriority_process(Some(getpid())).and_then(|own| setpriority_process(None, (own + by).min(MAX_NICENESS)));
         if let Err(error) = lowered {
             tracing::warn!(%error, "a thread keeps its priority");

@@ -20,10 +20,10 @@ const POLL_INTERVAL: Duration = Duration::from_mins(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const DAY_US: i64 = 86_400_000_000;
 
-/// Further days for which usage records are kept while their export is overdue.
+/// Additional days for which usage records are kept while their export is overdue.
 pub(crate) const MAX_EXPORT_WAIT_DAYS: u64 = 30;
 
-/// Most health transitions that are kept, however young they are.
+/// Maximum number of health transitions that are kept, however young they are.
 const MAX_TRANSITIONS: u64 = 500_000;
 
 /// Retention times in days.
@@ -54,7 +54,7 @@ pub(crate) async fn run(store: Store, settings: Arc<LiveSettings>, stop: Cancell
     let mut changes = settings.subscribe();
     loop {
         let days = RetentionDays::of(&changes.borrow_and_update());
-        // Records of days without a partition are stored all the same.
+        // Records of days without a partition are stored nevertheless.
         if let Err(fault) = store.usage.create_partitions(compose::now(), days.usage).await {
             tracing::debug!(%fault, "partitions for the coming days were not created");
         }
@@ -105,7 +105,7 @@ async fn oldest(store: &Store) -> Result<Option<Timestamp>, StoreError> {
     Ok(page.items.first().map(|record| record.at))
 }
 
-/// Removes usage records that are too old. Those that are to be exported wait for that, within bounds.
+/// Removes usage records that are too old. Records that are to be exported are kept until then, within bounds.
 async fn remove_usage(store: &Store, config: &Config, now: Timestamp, keep_days: u64, stop: &CancellationToken) {
     let before = cutoff(now, keep_days);
     if config.export_endpoint.is_none() {

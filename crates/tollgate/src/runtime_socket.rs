@@ -37,7 +37,7 @@ fn path(data: &Path) -> PathBuf {
     data.join("gateway.sock")
 }
 
-/// Asks the gateway on this folder; `None` if none answers.
+/// Queries the gateway on this folder; `None` if none answers.
 pub(crate) fn ask(data: &Path) -> Option<Report> {
     let stream = UnixStream::connect(path(data)).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
@@ -50,7 +50,7 @@ pub(crate) fn ask(data: &Path) -> Option<Report> {
 /// of the folder.
 pub(crate) async fn serve(shared: Arc<Shared>, (listen, console): (SocketAddr, Url), data: PathBuf, stop: CancellationToken) {
     let path = path(&data);
-    // A killed process may have left one.
+    // A killed process may have left a socket.
     let _ = fs::remove_file(&path);
     let listener = match UnixListener::bind(&path) {
         Ok(listener) => listener,
@@ -72,7 +72,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, (listen, console): (SocketAddr, U
         };
         let text = serde_json::to_vec(&Report { listen, console: console.to_string(), state: RuntimeState::of(&shared) })
             .unwrap_or_default();
-        // A command that does not read is not waited for.
+        // The gateway does not wait for a command that does not read.
         let _ = timeout(TIMEOUT, stream.write_all(&text)).await;
     }
     // After an upgrade, the path is that of the other process.

@@ -57,7 +57,7 @@ fn headers_of(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
 
 fn header_of(entry: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = entry.split_once('=').ok_or("is not NAME=VALUE")?;
-    let name: HeaderName = name.trim().parse().map_err(|_| "has a name that is none of a header")?;
+    let name: HeaderName = name.trim().parse().map_err(|_| "has a name that is not a header name")?;
     if RESERVED.contains(&name.as_str()) {
         return Err(format!("sets {name}, which the gateway sets itself"));
     }
@@ -81,7 +81,7 @@ mod tests {
     fn faults_do_not_show_the_secret() {
         for (text, fault) in [
             ("a=1, secret", "entry 2 is not NAME=VALUE"),
-            ("se cret=1", "entry 1 has a name that is none of a header"),
+            ("se cret=1", "entry 1 has a name that is not a header name"),
             ("a=secret%0A", "entry 1 has a value that is not allowed in a header"),
             ("Host=secret", "entry 1 sets host, which the gateway sets itself"),
         ] {

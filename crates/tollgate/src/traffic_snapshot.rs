@@ -27,7 +27,8 @@ fn file(data: &Path) -> PathBuf {
     data.join("traffic.json")
 }
 
-/// The state of the gateway on this data folder: as it answers now, else as it last wrote; empty if none is running.
+/// The state of the gateway on this data folder: its present answer, else the file that it wrote last; empty if none is
+/// running.
 pub(crate) fn read(data: &Path, now: Timestamp) -> RuntimeState {
     runtime_socket::ask(data).map_or_else(|| read_file(data, now), |report| report.state)
 }
@@ -43,7 +44,7 @@ fn read_file(data: &Path, now: Timestamp) -> RuntimeState {
 /// Updates the file until `stop` is cancelled. A failed write is logged once.
 pub(crate) async fn run(shared: Arc<Shared>, data: PathBuf, stop: CancellationToken) {
     let mut snapshot = SnapshotFile { data, written: RuntimeState::default(), unchanged: 0, warned: false };
-    // A killed process may have left one.
+    // A killed process may have left a file.
     snapshot.remove();
     loop {
         tokio::select! {

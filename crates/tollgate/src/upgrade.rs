@@ -26,7 +26,7 @@ pub(crate) mod taking_over;
 
 use std::path::{Path, PathBuf};
 
-/// Version of the messages; a gateway refuses to hand over to one with another.
+/// Version of the messages; a gateway refuses to hand over to a process with another version.
 const PROTOCOL: u32 = 1;
 
 fn socket_path(data: &Path) -> PathBuf {

@@ -24,7 +24,7 @@ pub(crate) struct Agent {
     pub(crate) folder: &'static str,
     /// Program of that package.
     pub(crate) program: &'static str,
-    /// The protocol that it speaks, as records name it.
+    /// Its protocol, as records name it.
     pub(crate) protocol: &'static str,
     /// The line that makes the scripted model read a file with a tool of this agent.
     pub(crate) read_file: fn(&Path) -> String,
@@ -32,7 +32,7 @@ pub(crate) struct Agent {
     pub(crate) arguments: fn(&mut Command, &Turn<'_>) -> Result<()>,
     /// The answer in the agent's output; an error if the output says that the turn failed.
     pub(crate) answer: fn(&str) -> Result<String>,
-    /// Whether it asks for the text of thinking, and keeps it with the conversation.
+    /// Whether it requests the text of thinking, and keeps it with the conversation.
     pub(crate) shows_thinking: bool,
     /// Checks the members and headers of the agent, which only an upstream of its own protocol gets unchanged.
     pub(crate) check_forwarded: fn(&ReceivedRequest) -> Result<()>,

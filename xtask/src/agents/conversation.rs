@@ -1,4 +1,4 @@
-//! A conversation of an agent: three turns, and what printed answers, upstream and usage records must show.
+//! A conversation of an agent: three turns, and the checks of printed answers, upstream requests and usage records.
 
 use std::{
     fs::{self, File},
@@ -19,11 +19,11 @@ use super::{
 };
 use crate::shell;
 
-/// Longest time of a turn, in which an agent starts, asks twice and ends.
+/// Longest time of a turn, in which an agent starts, sends two requests and exits.
 const TURN_TIMEOUT: Duration = Duration::from_mins(2);
 /// Contents of the two files; prompts do not contain them.
 const WORDS: [&str; 2] = ["the first word is heron", "the second word is otter"];
-/// Number of a file that is not there.
+/// Number of a missing file.
 const MISSING: usize = 9;
 const LAST_WORDS: &str = "that was all of it";
 
@@ -90,7 +90,7 @@ impl<'a> Conversation<'a> {
         let mut command = Command::new(self.program);
         let path = std::env::var_os("PATH").unwrap_or_default();
         command.env_clear().env("PATH", path).env("HOME", &home).current_dir(self.folder.path().join("work"));
-        // Nothing but the gateway can be reached: port 9 of this machine is no proxy.
+        // Only the gateway can be reached, because port 9 of this machine is not a proxy.
         command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("NO_PROXY", "127.0.0.1");
         (self.agent.arguments)(&mut command, &turn)?;
         command.stdin(Stdio::null()).stdout(File::create(&output)?).stderr(File::create(&errors)?);
@@ -140,7 +140,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// A completed record for each request, with the tokens that the upstream said.
+    /// Checks for a completed record of each request, with the tokens that the upstream reported.
     fn check_records(&self, received: &[ReceivedRequest], [family, next]: [&Family; 2]) -> Result<()> {
         let mut records = Vec::new();
         tollgate_testkit::wait_for("a record of each request", Duration::from_secs(10), || {

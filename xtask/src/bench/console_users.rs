@@ -22,8 +22,8 @@ use crate::shell;
 /// People with a session each, who read a page before they open the next.
 const USERS: usize = 20;
 const READING: Duration = Duration::from_secs(5);
-/// Pairs of runs, one without these people and one with them. Every other pair begins with the run beside them: a gateway slows down
-/// while it books the records that the previous run left.
+/// Pairs of runs, one without these people and one with them. Every other pair begins with the run beside these people, because a
+/// gateway slows down while it books the records of the previous run.
 const ROUNDS: usize = 6;
 const SECONDS: &str = "8";
 

@@ -1,7 +1,8 @@
 //! The user-space instructions that the gateway spends on a request, counted by valgrind's callgrind: the same number on a busy
 //! machine and on a quiet one, so that a small regression shows where times cannot show it.
 //!
-//! The kernel's part is not seen; CPU time in comparison with nginx covers it. Booking follows the requests and is waited for.
+//! The kernel's part is not seen; CPU time in comparison with nginx covers it. Booking follows the requests, and the
+//! measurement waits for it.
 
 mod profile;
 
@@ -164,7 +165,7 @@ fn booked(address: &str) -> Result<u64> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let line = text.lines().find_map(|line| line.strip_prefix("tollgate_till_records_total "));
-    line.and_then(|count| count.parse().ok()).context("the gateway's metrics do not say how many records are booked")
+    line.and_then(|count| count.parse().ok()).context("the gateway's metrics lack the number of booked records")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]

@@ -2,9 +2,9 @@
 //!
 //! The gateway has one core to itself; the client and the upstream share the other, so that more load takes nothing from the
 //! gateway. Its capacity is measured in a closed loop first, on a few connections and on as many as a fleet of callers has: the
-//! latter shows what more connections cost by themselves. Then requests of one key come at three times the capacity on these
-//! connections, independent of the answers. A key of another member asks 50 times a second meanwhile, and a probe asks for
-//! `/healthz` on a new connection each time.
+//! latter shows the cost of more connections by themselves. Then requests of one key come at three times the capacity on these
+//! connections, independent of the answers. Meanwhile a key of another member sends 50 requests a second, and a probe
+//! requests `/healthz` on a new connection each time.
 
 use std::{
     fs,
@@ -143,7 +143,7 @@ impl HealthProbe {
             let mut slowest = Duration::ZERO;
             while !stopped.load(Relaxed) {
                 let begin = Instant::now();
-                // An unanswered probe counts as one that took forever.
+                // An unanswered probe counts as infinitely slow.
                 let took = http_get(&address, "/healthz").map_or(Duration::MAX, |()| begin.elapsed());
                 slowest = slowest.max(took);
                 thread::sleep(PROBE_INTERVAL);

@@ -36,7 +36,7 @@ struct Peer {
     process: ChildGuard,
 }
 
-/// Measures, prints, and writes the figures if asked to.
+/// Measures, prints, and optionally writes the figures.
 pub(super) fn run(options: &BenchOptions, programs: &Path, folder: &Path) -> Result<()> {
     let figures = measure_all(options, programs, folder)?;
     println!("\n{}", figures.table());

@@ -56,11 +56,11 @@ const PAGES: [&str; 40] = [
     "models/model-11",
     "status",
 ];
-/// What is searched for in the palette.
+/// The text to search for in the palette.
 const SEARCHED: &str = "key 7";
 /// A model of the records that a group offers.
 pub(super) const MODEL: &str = "model-11";
-/// Name and password of the admin whose pages are measured. A form needs no escapes for them.
+/// Name and password of the admin whose pages are measured. They need no escapes in a form.
 pub(super) const ADMIN: &str = "bench-admin";
 pub(super) const PASSWORD: &str = "password-of-the-bench-admin";
 

@@ -1,4 +1,4 @@
-//! Rules about manifests: which crate may depend on which, and no dependency that nothing uses.
+//! Rules about manifests: which crate may depend on which, and no unused dependencies.
 
 use toml::{Table, Value};
 
@@ -7,7 +7,7 @@ use super::{
     source_tree::{SourceFile, SourceTree},
 };
 
-/// The crates of ours that each crate may depend on: the layers of `ARCHITECTURE.md`.
+/// The workspace crates that each crate may depend on: the layers of `ARCHITECTURE.md`.
 const LAYERS: [(&str, &[&str]); 5] = [
     ("tollgate-protocol", &[]),
     ("tollgate-core", &["tollgate-protocol"]),

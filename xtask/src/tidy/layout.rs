@@ -51,7 +51,7 @@ pub(crate) fn module_docs(tree: &SourceTree) -> Vec<String> {
 }
 
 /// A module's file is `x.rs`, not `x/mod.rs`. Cargo's folders `tests/` and `benches/` are exempt: there each `x.rs` is a
-/// program of its own.
+/// separate program.
 pub(crate) fn module_files(tree: &SourceTree) -> Vec<String> {
     let misnamed = tree.rust_files().filter(|file| file.path.contains("/src/") && file.path.ends_with("/mod.rs"));
     misnamed.map(|file| format!("{}: name it {}.rs", file.path, file.path.trim_end_matches("/mod.rs"))).collect()
@@ -77,7 +77,7 @@ pub(crate) fn one_clock(tree: &SourceTree) -> Vec<String> {
     violations
 }
 
-/// SQL statements stand only in `tollgate-store`.
+/// SQL statements occur only in `tollgate-store`.
 pub(crate) fn sql_only_in_store(tree: &SourceTree) -> Vec<String> {
     let statements = ["SELECT ", "INSERT INTO ", "UPDATE usage", "DELETE FROM ", "CREATE TABLE"];
     let mut violations = Vec::new();

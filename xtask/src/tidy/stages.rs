@@ -17,8 +17,8 @@ struct Stage<'a> {
     count: usize,
 }
 
-/// No stage names another stage; what two stages share is in `path/types` or below both. Modules inside a stage's own
-/// folder count as that stage.
+/// No stage names another stage; code that two stages share is in `path/types` or below both. Modules inside a stage's
+/// own folder count as that stage.
 pub(crate) fn no_stage_uses_another(tree: &SourceTree) -> Vec<String> {
     let stages = stages(tree);
     let mut violations = Vec::new();
@@ -55,13 +55,13 @@ pub(crate) fn types_use_no_stage(tree: &SourceTree) -> Vec<String> {
     violations
 }
 
-/// The stages number from 1 without gaps, each says how many there are, and the numbered list in `ARCHITECTURE.md` has the
+/// The stages are numbered from 1 without gaps, each states the total, and the numbered list in `ARCHITECTURE.md` has the
 /// same modules in the same order.
 pub(crate) fn numbers_agree(tree: &SourceTree) -> Vec<String> {
     let stages = stages(tree);
     let mut violations = Vec::new();
     if stages.is_empty() {
-        return vec![format!("no module in {FOLDER} says `Stage n of m`: this rule reads the wrong files")];
+        return vec![format!("no module doc in {FOLDER} has `Stage n of m`: this rule reads the wrong files")];
     }
     for (index, stage) in stages.iter().enumerate() {
         if stage.number != index + 1 || stage.count != stages.len() {

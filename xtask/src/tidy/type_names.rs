@@ -1,4 +1,4 @@
-//! One type name once: a crate has no two types of the same name that other modules can see.
+//! Unique type names: a crate has no two types of the same name that other modules can see.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::{
     source_tree::SourceTree,
 };
 
-/// Each name of a visible type (`pub` in any form; struct, enum, trait, union, type alias) stands once in its crate.
-/// Types inside a function or an `impl` are indented and not looked at when they are aliases: those are associated types.
+/// Each name of a visible type (`pub` in any form; struct, enum, trait, union, type alias) is declared once in its crate.
+/// Indented aliases are skipped, because they are associated types.
 pub(crate) fn duplicates(tree: &SourceTree) -> Vec<String> {
     let mut places: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
     for file in tree.rust_files().filter(|file| file.path.contains("/src/") && !file.path.contains("/src/bin/") && !file.is_test())

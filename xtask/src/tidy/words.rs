@@ -58,7 +58,7 @@ const TYPES: &[(&str, &str)] = &[
     ("Watched", "a type named for what is watched"),
 ];
 
-/// Words and phrases that must not occur, with what to say instead. `_` in a name counts as a space.
+/// Words and phrases that must not occur, with their replacements. `_` in a name counts as a space.
 const WORDS: &[(&str, &str)] = &[
     ("anew", "again"),
     ("census", "connection limiter"),
@@ -108,10 +108,10 @@ const WORDS: &[(&str, &str)] = &[
     ("wire reference", "the vendor's page by name, or the fact itself"),
 ];
 
-/// Names on the wire that keep such a word: the metric `tollgate_till_records_total`.
+/// Wire names that keep such a word: the metric `tollgate_till_records_total`.
 const KEPT: &str = "till records";
 
-/// The file that holds these words for a reason: this list.
+/// The file that may contain these words: this list.
 const EXEMPT: &str = "xtask/src/tidy/words.rs";
 
 /// Terms that the glossary replaced, in every file of the tree: code, comments, settings and documentation.

@@ -33,7 +33,7 @@ const END_HEADERS: u8 = 4;
 
 /// 256 requests on one connection, of which each sends one byte of its body every ten seconds.
 pub(crate) async fn slow_bodies(target: &Target, number: usize) {
-    // The connections do not act at the same moment.
+    // The connections send at different moments.
     sleep(Duration::from_millis(number as u64 * 1_000 / 64)).await;
     loop {
         let _ = connection(target).await;

@@ -10,9 +10,8 @@
 //! as many models (20 unless said otherwise).
 //! `--rows` makes rows of these keys and members, so that a gateway on the database has names for them.
 //! `--tags` gives half of them a tag with fifty values, and a tenth a tag with a value of its own.
-//! `--batch RECORDS` changes the records per transaction. `--service` books records of one key and one model, as a gateway in service
-//! may, and asks nothing; under callgrind it shows what a record costs.
-//! `--brief` exports and verifies nothing.
+//! `--batch RECORDS` changes the records per transaction. `--service` only books records of one key and one model, as a gateway in
+//! service may, and runs no queries; under callgrind it shows the cost of a record. `--brief` exports and verifies nothing.
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 

@@ -1,4 +1,4 @@
-//! The questions of the console and of the usage API: pages, charts, sums by every grouping and of every filter, histograms.
+//! The queries of the console and of the usage API: pages, charts, sums by every grouping and of every filter, histograms.
 
 use std::time::{Duration, Instant};
 

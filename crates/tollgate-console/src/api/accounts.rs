@@ -63,7 +63,13 @@ pub(super) static ROUTES: &[Route] = &[
         .route(Method::Get, ONE, "get_account", "One account, by name or id.", handler!(one))
         .returns(ResponseSchema::Object(&ACCOUNT)),
     RESOURCE
-        .route(Method::Patch, ONE, "change_account", "Changes what is sent; the rest stays, the credential too.", handler!(change))
+        .route(
+            Method::Patch,
+            ONE,
+            "change_account",
+            "Changes the fields that are sent; the others, such as the credential, are unchanged.",
+            handler!(change),
+        )
         .takes(&ACCOUNT, WriteMode::Update)
         .at_revision()
         .returns(ResponseSchema::Object(&ACCOUNT)),
@@ -72,7 +78,7 @@ pub(super) static ROUTES: &[Route] = &[
         .at_revision(),
 ];
 
-/// The end of an account's credential in the catalog in force.
+/// The last characters of an account's credential in the catalog in force.
 pub(super) fn credential_end<'a>(catalog: &'a Catalog, row: &StoredRow) -> Option<&'a str> {
     let (_, account) = catalog.account(AccountId::parse(&row.id)?)?;
     account.credential.as_ref()?.end()
@@ -127,7 +133,7 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::created(show(&channel.name, &row, row.read()?, &catalog)).revision(row.revision))
 }
 
-/// The accounts of a body, each with a name of its own.
+/// The accounts of a body, whose names must differ.
 fn several(body: &InputFields) -> Result<Vec<AccountInput>, ApiError> {
     let mut names = HashSet::new();
     let items = body.list("accounts").into_iter().flatten().enumerate();

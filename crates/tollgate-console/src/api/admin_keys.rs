@@ -25,7 +25,7 @@ static ADMIN_KEY: Object = row_object!(
         CREATED_AT,
         read("revoked_at", Kind::Time, "When it was revoked.").or_null(),
         REVISION,
-        read("key", TEXT, "The key itself, this once.").with(Access::ShownOnce),
+        read("key", TEXT, "The key itself, shown only once.").with(Access::ShownOnce),
     ]
 );
 

@@ -30,7 +30,7 @@ static MESSAGE: Object = Object::of(
         read("kind", Kind::Word(&["raised", "ended"]), "What it tells."),
         read("state", Kind::Word(&["waiting", "sent", "failed"]), "`waiting`: it is sent, or sent again, in a moment."),
         read("attempts", COUNT, "How often it was sent."),
-        read("fault", TEXT, "Why the last attempt failed; null: it did not.").or_null(),
+        read("fault", TEXT, "Why the last attempt failed; null: it succeeded.").or_null(),
     ],
 );
 static ALERT: Object = Object::of(
@@ -38,12 +38,12 @@ static ALERT: Object = Object::of(
     &[
         read("id", Kind::Id("alt_"), "Id."),
         read("rule", RULE, "The rule that raised it."),
-        read("state", Kind::Word(&["open", "ended"]), "`ended`: what it tells of is over."),
+        read("state", Kind::Word(&["open", "ended"]), "`ended`: the condition is over."),
         read("raised_at", Kind::Time, "When it was raised."),
-        read("ended_at", Kind::Time, "When it was over; null: it is not.").or_null(),
-        read("subject", TEXT, "What it is about. A rule has one open alert about it."),
+        read("ended_at", Kind::Time, "When it ended; null: it is open.").or_null(),
+        read("subject", TEXT, "The subject of the alert. A rule has at most one open alert about a subject."),
         read("text", TEXT, "What was found."),
-        read("detail", Kind::Any, "The facts of it as texts."),
+        read("detail", Kind::Any, "Its facts as texts."),
         read("node", TEXT, "The node that raised it."),
         read("messages", MESSAGES, "The messages about it."),
     ],
@@ -63,7 +63,7 @@ static RULE_ROW: Object = Object::of(
         read("name", RULE, "Name."),
         read("doc", TEXT, "What raises its alerts."),
         read("settings", SETTINGS, "The settings with its thresholds; none: it is always on."),
-        read("open", COUNT, "Its alerts that are not over."),
+        read("open", COUNT, "Its open alerts."),
     ],
 );
 static DESTINATION: Object = row_object!(
@@ -76,7 +76,7 @@ static TEST: Object = Object::of(
     &[
         read("destination", NAME, "Name of the destination."),
         read("delivered", Kind::Flag, "Whether it has accepted the message."),
-        read("fault", TEXT, "Why not; null: it has.").or_null(),
+        read("fault", TEXT, "Why not; null: it was accepted.").or_null(),
     ],
 );
 
@@ -91,7 +91,7 @@ pub(super) static ROUTES: &[Route] = &[
         .query(&[
             LIMIT,
             AFTER,
-            both("state", Kind::Word(&["open", "ended"]), "Only those that are not over, or only those that are."),
+            both("state", Kind::Word(&["open", "ended"]), "Only open alerts, or only ended ones."),
             both("rule", RULE, "Only alerts of this rule."),
         ])
         .returns(ResponseSchema::Page(&ALERT)),
@@ -120,7 +120,13 @@ pub(super) static ROUTES: &[Route] = &[
         .route(Method::Get, ONE, "get_destination", "One destination, by name or id.", handler!(one_destination))
         .returns(ResponseSchema::Object(&DESTINATION)),
     DESTINATIONS
-        .route(Method::Patch, ONE, "change_destination", "Changes what is sent; the rest stays, secrets too.", handler!(change))
+        .route(
+            Method::Patch,
+            ONE,
+            "change_destination",
+            "Changes the fields that are sent; the others, such as secrets, are unchanged.",
+            handler!(change),
+        )
         .takes(&DESTINATION, WriteMode::Update)
         .at_revision()
         .returns(ResponseSchema::Object(&DESTINATION)),
@@ -130,7 +136,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Post,
             "/admin/v1/alert-destinations/{name}/test",
             "test_destination",
-            "Sends a test message to a destination now, even if it is off. The one that the settings have is `alerts.webhook`.",
+            "Sends a test message to a destination now, even if it is off. The destination of the settings is `alerts.webhook`.",
             handler!(test),
         )
         .returns(ResponseSchema::Object(&TEST)),
@@ -234,7 +240,8 @@ async fn one_destination(context: RequestContext) -> Result<ApiResponse, ApiErro
     shown(&rows::find(&context, RowKind::AlertDestination, None, context.path_param("name")).await?)
 }
 
-/// Refuses an address of this machine or of a private network, to which no message would be sent. A destination that is off may have one.
+/// Refuses an address of this machine or of a private network, to which no message would be sent. A disabled destination may have such an
+/// address.
 fn check_address(spec: &AlertDestinationSpec) -> Result<(), ApiError> {
     match private_host(&spec.url).filter(|_| spec.on && !spec.private_network) {
         None => Ok(()),

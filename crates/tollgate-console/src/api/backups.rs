@@ -40,7 +40,7 @@ static CHECK: Object = Object::of(
     "BackupCheck",
     &[
         read("at", Kind::Time, "When it was checked."),
-        read("fault", TEXT, "Why it is not all right; null: it can be restored, and its sums agree.").or_null(),
+        read("fault", TEXT, "The fault; null: it can be restored, and its sums agree.").or_null(),
     ],
 );
 static FAILURE: Object = Object::of(
@@ -59,7 +59,7 @@ static SCHEDULE: Object = Object::of(
         read("keep", COUNT, "How many of them are kept (`backup.keep`)."),
         read("folder", TEXT, "Folder of all backups (`backup.folder`)."),
         read("last_at", Kind::Time, "When the newest of them was begun.").or_null(),
-        read("next_at", Kind::Time, "When the next one is due; null: none is.").or_null(),
+        read("next_at", Kind::Time, "When the next one is due; null: never.").or_null(),
         read("failure", Kind::Object(&FAILURE), "Why the last one failed; null once one is made, and after a restart.").or_null(),
         read(
             "failures",
@@ -67,7 +67,7 @@ static SCHEDULE: Object = Object::of(
             "Those that failed, newest first, also if others were made since; failures in a row are one. They are kept as long as the \
              backups after them.",
         ),
-        read("folder_fault", TEXT, "Why the folder cannot be read; null: it can.").or_null(),
+        read("folder_fault", TEXT, "Why the folder cannot be read; null: it is readable.").or_null(),
     ],
 );
 
@@ -118,7 +118,7 @@ pub(super) async fn require_room(jobs: &Jobs) -> Result<(), ApiError> {
     Err(ApiError::conflict("too_many_backups", message))
 }
 
-/// Refuses a name that is none of a backup.
+/// Refuses a name that is not a backup's.
 pub(super) async fn require(jobs: &Jobs, name: &str) -> Result<(), ApiError> {
     let wanted = name.to_owned();
     if on_folder(jobs, move |folder| Ok(folder.find(&wanted))).await?.is_some() {

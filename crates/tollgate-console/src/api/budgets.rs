@@ -40,7 +40,7 @@ pub(super) static ROUTES: &[Route] = &[
         Method::Get,
         "/admin/v1/budgets",
         "list_budgets",
-        "Budgets of one kind of subject. A page looks at so many rows; those without a budget give no items.",
+        "Budgets of one kind of subject. A page reads `limit` rows; rows without a budget give no items.",
         handler!(list),
     )
     .query(&[LIMIT, AFTER, needed("subject", SUBJECTS, "Kind of subject.")])

@@ -57,7 +57,7 @@ static PLAN: Object = Object::of(
         read("lines", LINES, "Changes by row."),
         read("effects", previews::EFFECTS, "Accounts that price limits would exclude."),
         previews::CUT,
-        read("warnings", Kind::List { of: &TEXT, max: 1_000 }, "What the catalog would hold and probably not mean."),
+        read("warnings", Kind::List { of: &TEXT, max: 1_000 }, "Probable mistakes in the resulting catalog."),
     ],
 );
 

@@ -32,7 +32,7 @@ fn range_at(object: &Object, path: &[Step]) -> Option<NumberRange> {
     NumberRange::of(&kind?)
 }
 
-/// Writes checked fields into a row; the others stay.
+/// Writes checked fields into a row; other fields are unchanged.
 pub(crate) fn write<R: Row>(members: &Map<String, Value>, row: &mut R) -> Result<(), ApiError> {
     let mut problems = Vec::new();
     assign(row, members, &mut problems);
@@ -115,13 +115,13 @@ pub(crate) fn query(fields: &[FieldShape], text: &str) -> Result<Map<String, Val
     }
 }
 
-/// Faults of one query that are looked for.
+/// Most faults that are collected from one query.
 const MAX_FAULTS: usize = 20;
 
 /// Fewest characters of a service key.
 const SHORTEST_KEY: usize = 16;
 
-/// The problem without the value, if that is as long as a key: it may be one that was sent by mistake.
+/// The problem without the value if the value is as long as a key, because it may be a key that was sent by mistake.
 fn without_secret(problem: &Problem, value: &str) -> Problem {
     let mut problem = problem.clone();
     if let Fault::Value(message) = &mut problem.fault
@@ -208,7 +208,7 @@ mod tests {
         let range = |value: Value| body(&BOUNDED, value, WriteMode::Update).unwrap_err().range();
         let of = |min, max, or_zero| Some(NumberRange { min, max, or_zero });
         assert_eq!(range(json!({"weight": 0})), of(1, 9, false));
-        assert_eq!(range(json!({"weight": "x"})), of(1, 9, false), "text is told the bounds, too");
+        assert_eq!(range(json!({"weight": "x"})), of(1, 9, false), "the error for a text states the bounds, too");
         assert_eq!(range(json!({"seconds": 1})), of(10, 20, true));
         assert_eq!(range(json!({"items": [{"amount": 1}, {"amount": -1}]})), of(0, i64::MAX, false));
         assert_eq!(range(json!({"name": ""})), None);

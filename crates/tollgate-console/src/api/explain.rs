@@ -24,7 +24,7 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
     .query(&[
         needed("model", MODEL_NAME, "Model name as sent by a caller."),
         both("key", NAME, "Key id, or key name if it is unambiguous."),
-        both("group", NAME, "Instead of a key: a caller of this group without limits of its own, by name or id."),
+        both("group", NAME, "Instead of a key: any caller of this group without limits, by name or id."),
         both("protocol", Kind::Word(&Protocol::WORDS), "Protocol of the caller; default openai."),
         both("fields", Kind::Text { min: 1, max: 1_000 }, "Optional fields of the request, separated by commas."),
         both("max_price", Kind::Text { min: 1, max: 200 }, "Value of the header `x-tollgate-max-price`."),
@@ -37,7 +37,7 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
     ])
     .returns(ResponseSchema::Document)];
 
-/// The key of the request, or one of its group that has no limits.
+/// The key of the request, or a hypothetical key of its group without limits.
 async fn caller(context: &RequestContext) -> Result<Key, ApiError> {
     match (context.query.text("key"), context.query.text("group")) {
         (Some(key), None) => {

@@ -37,7 +37,7 @@ static FAILURE: Object = Object::of(
         read("day", TEXT, "The day that was to be exported."),
         read("since", Kind::Time, "The first failure since a day was exported."),
         read("at", Kind::Time, "The last failure."),
-        read("message", TEXT, "What the storage said, and what can be done."),
+        read("message", TEXT, "The storage's message, and a remedy."),
     ],
 );
 static EXPORTS: Object = Object::of(

@@ -50,7 +50,7 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
     .takes(&OFFERS, WriteMode::Create)
     .returns(ResponseSchema::Page(&OFFERS))];
 
-/// A name that no group has: names do not look like ids.
+/// No group has this name, because names cannot look like ids.
 const DRAFT: &str = "group offers preview";
 
 async fn run(context: RequestContext) -> Result<ApiResponse, ApiError> {

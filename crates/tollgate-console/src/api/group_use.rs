@@ -1,4 +1,4 @@
-//! The list of groups with who has each of them and how many models it offers.
+//! The list of groups with the numbers of their members, keys and models.
 
 use std::slice;
 
@@ -24,7 +24,7 @@ pub(super) const USE: FieldShape =
 pub(super) const MEMBERS: FieldShape = read(
     "member_count",
     COUNT,
-    "Members who were granted it or whose default group it is; this and the following only in a list that is asked for them with `use`.",
+    "Members who were granted it or whose default group it is; this and the following only in a list that is requested with `use`.",
 )
 .with(Access::ShownOnce);
 pub(super) const KEYS: FieldShape =
@@ -33,7 +33,7 @@ pub(super) const DEFAULT_KEYS: FieldShape =
     read("default_key_count", COUNT, "Service keys that name no group, of members whose default group it is.")
         .with(Access::ShownOnce);
 pub(super) const MODELS: FieldShape =
-    read("model_count", COUNT, "Models that it offers, hidden ones left out.").with(Access::ShownOnce);
+    read("model_count", COUNT, "Models that it offers, without hidden ones.").with(Access::ShownOnce);
 
 pub(super) async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if !context.query.flag(USE.name) {
@@ -60,7 +60,7 @@ fn add(shown: &mut Map<String, Value>, users: GroupUsers, models: usize) {
     shown.insert(MODELS.name.to_owned(), models.into());
 }
 
-/// Models that a group offers; none of one that was made on another node within the last second.
+/// Models that a group offers; empty for a group that another node created within the last second.
 fn models(catalog: &Catalog, group: &str) -> usize {
     let group = catalog.group_by_name(group);
     group.map_or(0, |group| visible_offers(catalog, Audience::of_groups(slice::from_ref(group))).len())

@@ -60,13 +60,13 @@ static HEALTH: Object = Object::of(
         read("whole_answer_average_us", COUNT, "Moving average of the duration of responses without streaming, in microseconds.")
             .or_null(),
         read("running", COUNT, "Requests in progress on this node; null without limits: they are not counted.").or_null(),
-        read("requests_minute", COUNT, "Requests of the last minute on this node; null as that.").or_null(),
-        read("tokens_minute", COUNT, "Tokens of the last minute on this node; null as that.").or_null(),
+        read("requests_minute", COUNT, "Requests of the last minute on this node; null without limits.").or_null(),
+        read("tokens_minute", COUNT, "Tokens of the last minute on this node; null without limits.").or_null(),
         read("concurrency", COUNT, "Limit of requests in progress; 0: none."),
         read("rpm", COUNT, "Limit of requests a minute; 0: none."),
         read("tpm", COUNT, "Limit of tokens a minute; 0: none."),
         read("cost_multiplier", Kind::Factor { max: i64::MAX }, "Factor on the channel's cost prices."),
-        read("last_test", Kind::Object(&LAST_TEST), "How its last test ended; null: it was never tested.").or_null(),
+        read("last_test", Kind::Object(&LAST_TEST), "Result of its last test; null: it was never tested.").or_null(),
     ],
 );
 static CHANNEL_LOAD: Object = Object::of(
@@ -88,7 +88,7 @@ static LOAD: Object = Object::of(
         read(
             "channels",
             Kind::List { of: &Kind::Object(&CHANNEL_LOAD), max: MAX_CHANNELS },
-            "Channels with limits of their own, and what is used of them on this node.",
+            "Channels with limits, and the usage of the limits on this node.",
         ),
     ],
 );
@@ -115,7 +115,7 @@ static ENDED: Object = Object::of(
     "EndedCooling",
     &[
         both("account", NAME, "Only this account, by name or id.").with(Access::WriteOnly),
-        read("accounts", Kind::List { of: &NAME, max: 1_000 }, "Accounts that requests may go to again."),
+        read("accounts", Kind::List { of: &NAME, max: 1_000 }, "Accounts that requests may use again."),
     ],
 );
 pub(super) static STEP: Object = Object::of(

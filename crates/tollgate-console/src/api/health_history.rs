@@ -1,4 +1,4 @@
-//! Health in time: when accounts and channels could not be used, why, and until when.
+//! Health over time: when accounts and channels could not be used, why, and until when.
 
 use std::collections::HashMap;
 
@@ -52,10 +52,10 @@ static TRANSITION: Object = Object::of(
         read(
             "until",
             Kind::Time,
-            "When it ends by itself: the next request then tries the account; null: something has to happen.",
+            "When it ends by itself: the next request then tries the account; null: it ends only with an event, such as a passed test.",
         )
         .or_null(),
-        read("ended_at", Kind::Time, "When it ended; null: it has not.").or_null(),
+        read("ended_at", Kind::Time, "When it ended; null: it has not ended.").or_null(),
         read("cause", Kind::Word(&["request", "probe", "test", "node", "operator"]), "What showed it."),
     ],
 );
@@ -131,7 +131,7 @@ pub(super) static ROUTES: &[Route] = &[
         .returns(ResponseSchema::Page(&UPTIME)),
 ];
 
-/// When the nodes ran that recorded transitions.
+/// When each node that recorded transitions ran.
 struct Nodes {
     runs: Vec<NodeRun>,
     now: Timestamp,
@@ -142,7 +142,7 @@ impl Nodes {
         self.runs.iter().filter(|run| run.node == node).map(|run| run.seen_at).max()
     }
 
-    /// When a run was over, as far as is known.
+    /// When a run ended, as far as is known.
     fn end(&self, run: &NodeRun) -> Timestamp {
         if self.now.ms_since(run.seen_at) > NODE_GONE_MS { run.seen_at } else { self.now.max(run.seen_at) }
     }

@@ -33,8 +33,8 @@ static INVITE: Object = Object::of(
         read("member", NAME, "Member that accepted it.").or_null(),
         read("created_by", TEXT, "Who made it."),
         CREATED_AT,
-        read("token", TEXT, "The secret of the link, this once.").with(Access::ShownOnce),
-        read("link", TEXT, "The link to send, this once.").with(Access::ShownOnce),
+        read("token", TEXT, "The secret of the link, shown only once.").with(Access::ShownOnce),
+        read("link", TEXT, "The link to send, shown only once.").with(Access::ShownOnce),
     ],
 );
 static INVITE_TOKEN: Object = Object::of("InviteToken", &[needed("token", TOKEN, "`token` of the invite.")]);
@@ -65,7 +65,7 @@ pub(super) static ROUTES: &[Route] = &[
         .query(&[LIMIT, AFTER, both("sort", Kind::Word(&["oldest", "newest"]), "Order; default oldest first.")])
         .returns(ResponseSchema::Page(&INVITE)),
     ADMIN
-        .route(Method::Post, "/admin/v1/invites", "make_invite", "Makes an invite and shows its link, this once.", handler!(make))
+        .route(Method::Post, "/admin/v1/invites", "make_invite", "Makes an invite and shows its link, only once.", handler!(make))
         .takes(&INVITE, WriteMode::Create)
         .returns(ResponseSchema::Created(&INVITE)),
     ADMIN
@@ -80,20 +80,14 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(revoke),
         )
         .returns(ResponseSchema::Object(&INVITE)),
-    OPEN.route(
-        Method::Post,
-        "/admin/v1/invites/check",
-        "check_invite",
-        "What an invite offers, as long as it is open.",
-        handler!(check),
-    )
-    .takes(&INVITE_TOKEN, WriteMode::Create)
-    .returns(ResponseSchema::Object(&OFFER)),
+    OPEN.route(Method::Post, "/admin/v1/invites/check", "check_invite", "Role and groups of an open invite.", handler!(check))
+        .takes(&INVITE_TOKEN, WriteMode::Create)
+        .returns(ResponseSchema::Object(&OFFER)),
     OPEN.route(
         Method::Post,
         "/admin/v1/invites/accept",
         "accept_invite",
-        "Makes the member that an invite is for, and signs in.",
+        "Makes the member of an invite, and signs in.",
         handler!(accept),
     )
     .takes(&ACCEPT, WriteMode::Create)

@@ -59,9 +59,9 @@ const BACKUP_CHECK_PARAMETERS: &[&str] = &["name"];
 static PROGRESS: Object = Object::of(
     "JobProgress",
     &[
-        read("step", TEXT, "What is being done."),
+        read("step", TEXT, "The step in progress."),
         read("done", COUNT, "Entries, bytes or checks of the step that are done."),
-        read("total", COUNT, "How many there are; null if that is not known.").or_null(),
+        read("total", COUNT, "Total number of them; null: unknown.").or_null(),
     ],
 );
 static FAULT: Object = Object::of(
@@ -100,7 +100,7 @@ static JOB: Object = Object::of(
         parameter("until", Kind::Time, "Replay: only requests that arrived before this time."),
         parameter("built_in", Kind::Flag, "Import: true: the list that is built into the program."),
         parameter("format", prices::LIST_FORMAT, "Import: format of the list; default csv."),
-        parameter("source", prices::SOURCE, "Import: where the prices come from; default: what the list says itself."),
+        parameter("source", prices::SOURCE, "Import: where the prices come from; default: the source that the list states."),
         parameter(
             "to",
             prices::TARGET,
@@ -110,8 +110,8 @@ static JOB: Object = Object::of(
         parameter("overwrite", prices::OVERWRITE, "Import: models whose prices are replaced although they were set by hand."),
         parameter("from", DAY, "Export: first day to export, also if it was exported; without days those that are due."),
         parameter("to", DAY, "Export: last day to export; default `from`."),
-        parameter("name", NAME, "Check of a backup: its name, as `/admin/v1/backups` has it."),
-        parameter("dry_run", Kind::Flag, "Import: true: show the difference and write nothing."),
+        parameter("name", NAME, "Check of a backup: its name, as in `/admin/v1/backups`."),
+        parameter("dry_run", Kind::Flag, "Import: true: only show the difference."),
         parameter("confirm", Kind::Flag, "Import: write even if price limits leave a model without any account."),
         read("state", Kind::Word(JobState::WORDS), "State."),
         read("by", TEXT, "Admin key that started it; `schedule`: the gateway itself."),
@@ -159,7 +159,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Post,
             "/admin/v1/jobs/{job}/cancel",
             "cancel_job",
-            "Cancels a job; it ends within seconds. A job that has ended stays as it is.",
+            "Cancels a job; it ends within seconds. A job that has ended is not changed.",
             handler!(cancel),
         )
         .returns(ResponseSchema::Object(&JOB)),
@@ -176,7 +176,7 @@ pub(super) static ROUTES: &[Route] = &[
 
 /// The jobs of the gateway; none in a command, which does the work itself.
 pub(super) fn jobs(context: &RequestContext) -> Result<&Jobs, ApiError> {
-    let message = "Jobs are run by a running gateway; there is none behind this request.";
+    let message = "Jobs need a running gateway; a command has none.";
     context.state.jobs.as_ref().ok_or_else(|| ApiError::conflict("no_jobs", message))
 }
 
@@ -237,7 +237,7 @@ async fn record(context: &RequestContext, job: &Job, action: JobAction) -> Resul
     context.apply(&[Change::RecordJob { id: job.id.to_string(), name: job.kind.as_str(), action }]).await.map(drop)
 }
 
-/// The kind with its article, at the beginning of a sentence.
+/// The kind with its article, to begin a sentence.
 fn named(kind: JobKind) -> String {
     format!("{} {}", if matches!(kind, JobKind::Import | JobKind::Export) { "An" } else { "A" }, kind.as_str())
 }
@@ -323,7 +323,8 @@ fn replay(body: &InputFields) -> Result<JobRequest, ApiError> {
 async fn cancel(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let job = find(&context)?;
     if job.request_cancel(&context.actor().name) {
-        // Cancelled first: a database that takes no writes must not keep a job running.
+        // The job is cancelled before the audit entry is written: a database that takes no writes must not keep a job
+        // running.
         let recorded = record(&context, &job, JobAction::Cancel).await;
         let _ = timeout(CANCEL_TIMEOUT, job.status().wait_for(|status| status.state.has_ended())).await;
         recorded?;

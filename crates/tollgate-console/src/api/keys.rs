@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-/// State of a key, the most lasting first.
+/// State of a key, the most permanent first.
 const STATES: [&str; 6] = ["revoked", "disabled", "expired", "member_suspended", "exhausted", "active"];
 
 static KEY: Object = row_object!(
@@ -35,17 +35,17 @@ static KEY: Object = row_object!(
         read(
             "state",
             Kind::Word(&STATES),
-            "What `status`, `expires_at`, the member's status and the budgets come to now. `exhausted`: a budget of the key or of its member that blocks is spent."
+            "The present state, from `status`, `expires_at`, the member's status and the budgets. `exhausted`: a budget of the key or of its member that blocks is spent."
         ),
         read("prefix", TEXT, "The first characters of the key."),
         read("suffix", TEXT, "Its last characters."),
-        read("previous_until", Kind::Time, "Until when the secret before the last rotation is valid, too; null: there is none.")
+        read("previous_until", Kind::Time, "Until when the secret before the last rotation is also valid; null: there is none.")
             .or_null(),
         OWNER,
         CREATED_AT,
         read("revoked_at", Kind::Time, "When it was revoked.").or_null(),
         REVISION,
-        read("key", TEXT, "The key itself, this once.").with(Access::ShownOnce),
+        read("key", TEXT, "The key itself, shown only once.").with(Access::ShownOnce),
         previews::WITH_ROW,
         previews::CUT_WITH_ROW,
         key_use::MONTH,
@@ -62,7 +62,7 @@ static PRESENTED: Object = Object::of(
 );
 
 const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScope::Operator) };
-/// Reads: members see their own keys, operators those of all.
+/// Access to read: members see their own keys, operators all keys.
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Operator }, ..RESOURCE };
 
 const MEMBER: FieldShape = both("member", NAME, "Of this member, by name or id.");
@@ -98,12 +98,12 @@ pub(super) static ROUTES: &[Route] = &[
         Method::Get,
         "/admin/v1/keys/summary",
         "sum_keys",
-        "The use of all keys that a filter selects, together.",
+        "The total usage of all keys that a filter selects.",
         handler!(search::summary),
     )
     .query(SUMMARY)
     .returns(ResponseSchema::Object(&key_use::SUMMARY)),
-    READ.route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
+    READ.route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, only once.", handler!(make))
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Create)
         .once()
@@ -120,7 +120,13 @@ pub(super) static ROUTES: &[Route] = &[
     READ.route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key.", handler!(one))
         .returns(ResponseSchema::Object(&KEY)),
     RESOURCE
-        .route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.", handler!(change))
+        .route(
+            Method::Patch,
+            "/admin/v1/keys/{key}",
+            "change_key",
+            "Changes the fields that are sent; the others are unchanged.",
+            handler!(change),
+        )
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Update)
         .at_revision()
@@ -253,7 +259,7 @@ fn member_of(filter: &RowFilter) -> Option<MemberId> {
     filter.parent.as_deref().and_then(MemberId::parse)
 }
 
-/// A key, with its use if that is asked for.
+/// A key, with its usage if requested.
 fn with_use(mut shown: Map<String, Value>, row: &StoredRow, used: Option<&ShownUse>) -> Value {
     if let Some(used) = used {
         used.add_to(&mut shown, &row.id);

@@ -1,4 +1,4 @@
-//! The means by which members sign in, as shown to the member and to admins.
+//! The ways in which a member can sign in, as shown to the member and to admins.
 
 use serde_json::{Value, json};
 use tollgate_core::MemberId;
@@ -37,7 +37,7 @@ const READ: Resource = Resource { tag: "members", needs: Needs::Own { all: Admin
 const ADMIN: Resource = Resource { tag: "members", needs: Needs::Scope(AdminScope::Admin) };
 
 pub(super) static ROUTES: &[Route] = &[
-    READ.route(Method::Get, "/admin/v1/members/{name}/login", "get_login", "What a member signs in with.", handler!(one))
+    READ.route(Method::Get, "/admin/v1/members/{name}/login", "get_login", "How a member can sign in.", handler!(one))
         .returns(ResponseSchema::Object(&LOGIN)),
     ADMIN
         .route(

@@ -21,7 +21,8 @@ static ME: Object = Object::of(
         read("scope", Kind::Word(&["member", "operator", "admin"]), "Scope of the admin key, or the member's role."),
         read("member", NAME, "Member that signed in or that the admin key belongs to.").or_null(),
         read("expires_at", Kind::Time, "End of the session, or expiry of the admin key; null: never.").or_null(),
-        read("csrf_token", TEXT, "What writes of a session send in the header `x-csrf-token`; null for an admin key.").or_null(),
+        read("csrf_token", TEXT, "The value that writes of a session send in the header `x-csrf-token`; null for an admin key.")
+            .or_null(),
         read("version", TEXT, "Version of the gateway."),
     ],
 );

@@ -1,4 +1,4 @@
-//! Lists that are limited to some members: those on a page that shows more of them.
+//! Lists that are limited to some members, for pages that show more about the members they list.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ const MAX_MEMBERS: usize = 100;
 pub(super) const MEMBERS: FieldShape =
     both("members", Kind::Text { min: 1, max: 4_000 }, "Only of these members, by id, separated by commas: at most 100.");
 
-/// The members that a request names; none if it is not limited.
+/// The members that a request names; empty if it does not limit them.
 pub(super) fn read(context: &RequestContext) -> Result<HashSet<MemberId>, ApiError> {
     context.query.text("members").map_or(Ok(HashSet::new()), parse)
 }

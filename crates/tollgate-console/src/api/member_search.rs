@@ -19,13 +19,13 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-/// Members among which is searched, at most.
+/// Maximum number of members that are searched.
 const MAX_ROWS: usize = 20_000;
 
 pub(super) const PARAMETERS: [FieldShape; 5] = [
     both("role", Kind::Word(&["member", "operator", "admin"]), "With this role."),
     both("status", Kind::Word(&["active", "suspended"]), "In this state."),
-    both("group", NAME, "Who were granted this group or have it by default, by name of the group."),
+    both("group", NAME, "Only members who were granted this group or have it by default, by name of the group."),
     both(
         "sort",
         Kind::Word(&["created", "newest", "name", "spent", "last_used"]),
@@ -37,7 +37,7 @@ pub(super) const PARAMETERS: [FieldShape; 5] = [
 pub(super) const LAST_USED_AT: FieldShape = read(
     "last_used_at",
     Kind::Time,
-    "The last request in the usage log, only in a list that is asked for it with `use`; null: there is none.",
+    "The last request in the usage log, only in a list that is requested with `use`; null: there is none.",
 )
 .or_null()
 .with(Access::ShownOnce);
@@ -146,7 +146,7 @@ async fn spent(context: &RequestContext) -> Result<HashMap<String, (NanoUsd, u64
     Ok(sums.into_iter().map(|sum| (sum.of, (sum.sale, sum.requests))).collect())
 }
 
-/// The last requests of members, by id, those with revoked keys included.
+/// The last requests of members, by id, including requests with keys that are revoked now.
 async fn last_uses(context: &RequestContext, members: impl Iterator<Item = &str>) -> Result<LastUses, ApiError> {
     let members = members.filter_map(MemberId::parse).collect();
     let _permit = context.acquire_heavy_permit().await?;
@@ -159,7 +159,7 @@ fn order(found: &mut [Found], sort: &str) {
         "newest" => found.reverse(),
         "name" => found.sort_by_cached_key(|member| member.spec.name.to_lowercase()),
         "spent" => found.sort_by_key(|member| Reverse(member.spent)),
-        // Members without a request are last.
+        // Members without requests sort last.
         "last_used" => found.sort_by_key(|member| Reverse(member.last_used)),
         _ => {}
     }

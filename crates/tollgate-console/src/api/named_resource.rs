@@ -242,7 +242,7 @@ macro_rules! named_routes {
                     Method::Patch,
                     ONE,
                     concat!("change_", $name),
-                    "Changes what is sent; the rest stays.",
+                    "Changes the fields that are sent; the others are unchanged.",
                     handler!(change::<$resource>),
                 )
                 .query(<$resource>::CHANGE_QUERY)

@@ -58,8 +58,8 @@ static STAGE: Object = Object::of(
     "OidcStage",
     &[
         read("stage", Kind::Word(OidcStage::WORDS), "What was tested."),
-        read("passed", Kind::Flag, "Whether it is all right."),
-        read("detail", TEXT, "What was found, or what is wrong."),
+        read("passed", Kind::Flag, "Whether the stage passed."),
+        read("detail", TEXT, "The finding, or the fault."),
         read("took_ms", Kind::Number { max: i64::MAX }, "How long it took."),
     ],
 );
@@ -89,7 +89,7 @@ pub(super) static ROUTES: &[Route] = &[
         Method::Get,
         "/admin/v1/oidc/callback",
         "finish_oidc",
-        "Where the OpenID provider sends the browser back to: opens a session.",
+        "The address to which the OpenID provider redirects the browser; opens a session.",
         handler!(callback),
     )
     .query(&[
@@ -133,7 +133,7 @@ fn provider(context: &RequestContext) -> Result<&OidcProvider, ApiError> {
 }
 
 fn too_many() -> ApiError {
-    ApiError::overloaded("Too many people sign in at the moment.")
+    ApiError::overloaded("Too many people are signing in at the moment.")
 }
 
 /// The redirect URI, as registered at the provider.

@@ -68,7 +68,7 @@ fn error() -> Value {
                 "faults": {
                     "type": "array",
                     "maxItems": MAX_FAULTS,
-                    "description": "Where a catalog file was sent: what is wrong with it, by position in the file.",
+                    "description": "For a catalog file: its faults, by position in the file.",
                     "items": {
                         "type": "object",
                         "required": ["line", "column", "message"],
@@ -81,7 +81,7 @@ fn error() -> Value {
                 "rows": {
                     "type": "array",
                     "maxItems": MAX_CHANNELS,
-                    "description": "Where several rows were to be changed: what is wrong with which. None was changed.",
+                    "description": "For a change of several rows: the fault of each row. No row was changed.",
                     "items": {
                         "type": "object",
                         "required": ["name", "message", "param", "code"],
@@ -213,8 +213,7 @@ fn page_schema(route: &Route, items: &Value) -> Value {
         "additionalProperties": false,
     });
     if matches!(route.response, ResponseSchema::SearchPage(_)) {
-        let about =
-            "Set on a page that ends early because it has read many records: up to this time it searched. `next` continues there.";
+        let about = "Set on a page that ends early because it has read many records: the time up to which it searched. `next` continues there.";
         page["required"] = json!(["items", "next", "searched_until"]);
         page["properties"]["searched_until"] = json!({"type": ["string", "null"], "format": "date-time", "description": about});
     }
@@ -252,7 +251,7 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
             responses.insert("204".to_owned(), json!({"description": "Done."}));
         }
         ResponseSchema::Redirect => {
-            responses.insert("303".to_owned(), json!({"description": "The browser goes on to `Location`."}));
+            responses.insert("303".to_owned(), json!({"description": "The browser is redirected to `Location`."}));
         }
         ResponseSchema::TextLines => {
             let lines = json!({"schema": {"type": "string"}});

@@ -51,7 +51,7 @@ static PROOF: Object = Object::of("PasskeyProof", &[needed("password", PASSWORD,
 static CREATION: Object = Object::of(
     "PasskeyCreation",
     &[
-        read("state", TEXT, "What `add_passkey` takes, for five minutes."),
+        read("state", TEXT, "The state for `add_passkey`, valid for five minutes."),
         read("challenge", TEXT, "`challenge` of WebAuthn's options, in base64url."),
         read("rp_id", TEXT, "`rp.id`: host of the console."),
         read("origin", TEXT, "Origin of the pages that may make the passkey."),
@@ -104,7 +104,7 @@ pub(super) static ROUTES: &[Route] = &[
         Method::Post,
         "/admin/v1/session/passkey/challenge",
         "begin_passkey_sign_in",
-        "What a browser asks authenticators for, and a cookie with which the answer is valid once, for five minutes.",
+        "The options that a browser passes to authenticators, and a cookie with which the answer is valid once, for five minutes.",
         handler!(begin_sign_in),
     )
     .returns(ResponseSchema::Object(&REQUEST)),
@@ -121,14 +121,20 @@ pub(super) static ROUTES: &[Route] = &[
         Method::Post,
         "/admin/v1/passkeys/challenge",
         "begin_passkey",
-        "What a browser asks an authenticator to make for the own member; nothing changes before it is added.",
+        "The options for a new passkey of the member of this request; nothing changes until it is added.",
         handler!(begin),
     )
     .takes(&PROOF, WriteMode::Create)
     .returns(ResponseSchema::Object(&CREATION)),
-    OWN.route(Method::Post, "/admin/v1/passkeys", "add_passkey", "Adds a passkey to the own member, up to ten.", handler!(add))
-        .takes(&ADDED, WriteMode::Create)
-        .returns(ResponseSchema::Created(&PASSKEY)),
+    OWN.route(
+        Method::Post,
+        "/admin/v1/passkeys",
+        "add_passkey",
+        "Adds a passkey to the member of this request, up to ten.",
+        handler!(add),
+    )
+    .takes(&ADDED, WriteMode::Create)
+    .returns(ResponseSchema::Created(&PASSKEY)),
     OF_MEMBER
         .route(Method::Get, ALL, "list_passkeys", "The passkeys of a member, oldest first, on one page.", handler!(list))
         .returns(ResponseSchema::Page(&PASSKEY)),
@@ -136,7 +142,7 @@ pub(super) static ROUTES: &[Route] = &[
         .route(Method::Patch, ONE, "rename_passkey", "Renames a passkey.", handler!(rename))
         .takes(&PASSKEY, WriteMode::Create)
         .returns(ResponseSchema::Object(&PASSKEY)),
-    OF_MEMBER.route(Method::Delete, ONE, "remove_passkey", "Removes a passkey; sessions go on.", handler!(remove)),
+    OF_MEMBER.route(Method::Delete, ONE, "remove_passkey", "Removes a passkey; sessions continue.", handler!(remove)),
     ADMIN.route(
         Method::Delete,
         ALL,

@@ -1,4 +1,5 @@
-//! Passwords: a member changes the own one; one-time links set one for the first admin and for those who forgot theirs.
+//! Passwords: members change their own; one-time links set the password of the first admin and of members who forgot
+//! theirs.
 
 use serde_json::json;
 use tollgate_core::{MemberId, MemberStatus};
@@ -28,7 +29,7 @@ use crate::{
 
 static PASSWORDS: Object = Object::of(
     "PasswordChange",
-    &[needed("password", PASSWORD, "The password so far."), needed("new_password", NEW_PASSWORD, "The new one.")],
+    &[needed("password", PASSWORD, "The current password."), needed("new_password", NEW_PASSWORD, "The new one.")],
 );
 static LINK_TOKEN: Object = Object::of("LinkToken", &[needed("token", TOKEN, "`token` of the link.")]);
 static LINK_USE: Object = Object::of(
@@ -47,8 +48,8 @@ static LINK: Object = Object::of(
         read("member", NAME, "Member whose password it sets."),
         read("kind", Kind::Word(&["set_up", "reset"]), "`set_up`: for the first admin."),
         read("expires_at", Kind::Time, "It is valid once, before this time."),
-        read("token", TEXT, "The secret of the link, this once.").with(Access::ShownOnce),
-        read("link", TEXT, "The link itself, this once.").with(Access::ShownOnce),
+        read("token", TEXT, "The secret of the link, shown only once.").with(Access::ShownOnce),
+        read("link", TEXT, "The link itself, shown only once.").with(Access::ShownOnce),
     ],
 );
 
@@ -61,7 +62,7 @@ pub(super) static ROUTES: &[Route] = &[
         Method::Put,
         "/admin/v1/password",
         "change_password",
-        "Changes the own password; ends the other sessions and replaces the cookie.",
+        "Changes the password of the member of this request; ends the other sessions and replaces the cookie.",
         handler!(change),
     )
     .takes(&PASSWORDS, WriteMode::Create)
@@ -70,7 +71,7 @@ pub(super) static ROUTES: &[Route] = &[
         Method::Post,
         "/admin/v1/password-links/check",
         "check_password_link",
-        "Whose password a one-time link sets, as long as it is valid.",
+        "The member whose password a valid one-time link sets.",
         handler!(check),
     )
     .takes(&LINK_TOKEN, WriteMode::Create)
@@ -98,7 +99,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Post,
             "/admin/v1/members/{name}/password-link",
             "make_password_link",
-            "Makes a one-time link that sets the member's password; replaces the one before.",
+            "Makes a one-time link that sets the member's password; replaces the previous one.",
             handler!(make_reset),
         )
         .returns(ResponseSchema::Created(&LINK)),

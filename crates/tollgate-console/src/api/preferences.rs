@@ -1,4 +1,4 @@
-//! Preferences of the member of a request: how pages are shown, and when the member is notified about own budgets and the balance.
+//! Preferences of the request's member: how pages are shown, and when to notify the member about their budgets and balance.
 
 use std::collections::BTreeSet;
 
@@ -32,10 +32,10 @@ static PREFERENCES: Object = Object::of(
         both("language", Kind::Word(LANGUAGES), "Language of pages; null: the browser's.").or_null(),
         both("theme", Kind::Word(THEMES), "Theme of pages; null: the system's.").or_null(),
         both("time_zone", TIME_ZONE, "IANA name of the zone in which pages show times; null: the browser's.").or_null(),
-        both("notice_percents", PERCENTS, "Percentages of the own budgets at which the member is told; null: 80 and 100.")
+        both("notice_percents", PERCENTS, "Percentages of the member's budgets at which the member is notified; null: 80 and 100.")
             .or_null(),
-        both("notice_balance", BALANCE, "Prepaid balance in USD below which the member is told; 0: at none; null: 1.").or_null(),
-        both("notice_mail", Kind::Flag, "Whether the member is told by mail, too, if the gateway sends mails to members."),
+        both("notice_balance", BALANCE, "Prepaid balance in USD below which the member is notified; 0: never; null: 1.").or_null(),
+        both("notice_mail", Kind::Flag, "Whether the member is notified by mail, too, if the gateway sends mails to members."),
     ],
 );
 
@@ -47,7 +47,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Get,
             "/admin/v1/me/preferences",
             "get_preferences",
-            "How the member of this request wants pages shown.",
+            "The preferences of the member of this request for pages.",
             handler!(show),
         )
         .returns(ResponseSchema::Object(&PREFERENCES)),
@@ -56,7 +56,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Patch,
             "/admin/v1/me/preferences",
             "change_preferences",
-            "Changes what is sent; the rest stays.",
+            "Changes the fields that are sent; the others are unchanged.",
             handler!(change),
         )
         .takes(&PREFERENCES, WriteMode::Update)
@@ -135,7 +135,7 @@ pub(crate) fn time_zones() -> impl Iterator<Item = String> {
     jiff::tz::db().available().map(|name| name.as_str().to_owned())
 }
 
-/// A choice as the body has it: an unknown or empty word is none.
+/// The choice in the body; `None` for an unknown or empty word.
 pub(crate) fn choice(known: &[&str], word: &str) -> Value {
     known.iter().find(|one| **one == word).map_or(Value::Null, |one| Value::from(*one))
 }

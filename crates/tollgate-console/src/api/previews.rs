@@ -1,5 +1,5 @@
 //! Effects of a change to a group or key through price limits: the accounts it would newly exclude. They are computed before
-//! the change is saved, because the figures of a limit do not show them.
+//! the change is saved, because the numbers of a limit alone do not show them.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -37,7 +37,7 @@ static EFFECT: Object = Object::of(
         read(
             "served_before",
             Kind::Flag,
-            "The model was served before, or would be to a new row without its limit. What was not needs no confirmation.",
+            "The model was served before, or would be to a new row without its limit. Other exclusions need no confirmation.",
         ),
         read("excluded", Kind::List { of: &Kind::Object(&EXCLUDED), max: 100_000 }, "Newly excluded accounts."),
     ],
@@ -84,7 +84,7 @@ pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]
     preview_effects_of(context, changes, is_dry_run(context)).await
 }
 
-/// As [`preview_effects`], but a dry run needs no confirmation and is not refused.
+/// Like [`preview_effects`], but a dry run needs no confirmation and is not refused.
 pub(super) async fn preview_effects_of(
     context: &RequestContext,
     changes: &[Change],
@@ -95,7 +95,7 @@ pub(super) async fn preview_effects_of(
     let effects = effects.map_err(|error| ApiError::store(&error, context.state.catalog_file.as_deref()))?;
     match nothing_left(&effects) {
         Some(emptied) if !dry_run && !is_set(context, "confirm") => {
-            let remedy = "Nothing was saved: look with 'dry_run=true', and send it with 'confirm=true' if that is meant.";
+            let remedy = "Nothing was saved: check the effects with 'dry_run=true', and send 'confirm=true' to save anyway.";
             Err(ApiError::conflict("nothing_left", format!("{emptied} {remedy}")))
         }
         _ => Ok(effects),

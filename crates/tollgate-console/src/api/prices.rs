@@ -58,7 +58,7 @@ static PRICES: Object = Object::of(
         price("price", "Sale price, before the group's multiplier; null: not priced."),
         read("source", TEXT, "What the sale price was imported from; null: set by hand.").or_null(),
         read("imported_at", Kind::Time, "When it was imported.").or_null(),
-        read("warning", TEXT, "What the sale price probably does not mean, and what to do; null: nothing.").or_null(),
+        read("warning", TEXT, "A probable mistake in the sale price, and what to do; null: none.").or_null(),
         read(
             "sale_multiplier",
             Kind::Factor { max: i64::MAX },

@@ -1,4 +1,4 @@
-//! Proxies of channels: which channels reach their upstream through which, their tests, and setting them for several channels.
+//! Proxies of channels: which channels use which proxy, tests, and setting the proxy of several channels.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ static PROXY: Object = Object::of(
     "Proxy",
     &[
         read("proxy", ADDRESS, "Its address, with `***` for its password."),
-        read("method", Kind::Word(&["CONNECT", "SOCKS5"]), "How connections are asked for."),
+        read("method", Kind::Word(&["CONNECT", "SOCKS5"]), "How the proxy is asked for connections."),
         read("channels", Kind::List { of: &NAME, max: 1_000_000 }, "The channels that use it, by name."),
     ],
 );

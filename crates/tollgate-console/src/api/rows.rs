@@ -52,7 +52,7 @@ pub(super) async fn find(context: &RequestContext, kind: RowKind, parent: Option
     found.ok_or_else(|| ApiError::not_found(kind))
 }
 
-/// The row of this name: after a write, the one that was written.
+/// The row of this name, after a write that created or changed it.
 pub(super) async fn written(
     context: &RequestContext,
     kind: RowKind,
@@ -105,7 +105,7 @@ pub(super) async fn all<S: DeserializeOwned>(
 pub(super) fn index_after<T>(items: &[T], after: Option<&str>, is_at: impl Fn(&T, &str) -> bool) -> Result<usize, ApiError> {
     let Some(after) = after else { return Ok(0) };
     // An empty page would look like the end of the list.
-    let gone = || ApiError::value("after", "this position is gone; begin again");
+    let gone = || ApiError::value("after", "this position no longer exists; begin again");
     items.iter().position(|item| is_at(item, after)).map(|at| at + 1).ok_or_else(gone)
 }
 
@@ -132,7 +132,7 @@ pub(super) fn object(row: &StoredRow) -> Map<String, Value> {
 /// Rejects an expiry in the past, which is a typing error: the row would never be usable.
 pub(super) fn require_future(context: &RequestContext, name: &str) -> Result<(), ApiError> {
     match context.body.time(name) {
-        Some(at) if at <= context.now() => Err(ApiError::value(name, "it lies in the past; what is made now would never work")),
+        Some(at) if at <= context.now() => Err(ApiError::value(name, "it is in the past, so it would never work")),
         Some(_) | None => Ok(()),
     }
 }

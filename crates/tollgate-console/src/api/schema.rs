@@ -30,7 +30,7 @@ pub(crate) const CREATED_AT: FieldShape = read("created_at", Kind::Time, "When i
 /// The names of `ChangeOrigin::as_str`.
 pub(crate) const ORIGIN: FieldShape =
     read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change.");
-pub(crate) const REVISION: FieldShape = read("revision", COUNT, "Its last change; what `If-Match` takes.");
+pub(crate) const REVISION: FieldShape = read("revision", COUNT, "Its last change, for `If-Match`.");
 
 /// Number of fields in these lists.
 pub(crate) const fn count(lists: &[&[FieldShape]]) -> usize {

@@ -52,7 +52,7 @@ static SESSION: Object = Object::of(
         read("member", NAME, "Name of the member."),
         read("current", Kind::Flag, "Whether it is the session of this request."),
         read("method", Kind::Word(&["password", "link", "oidc", "passkey"]), "How the member signed in."),
-        read("remembered", Kind::Flag, "Whether the browser keeps it when it is closed, and it goes on without requests."),
+        read("remembered", Kind::Flag, "Whether the browser keeps it when it is closed, and it continues without requests."),
         read("address", TEXT, "Address of the last request; empty if unknown."),
         read("agent", TEXT, "Browser that signed in."),
         read("created_at", Kind::Time, "When the member signed in."),
@@ -85,7 +85,7 @@ pub(super) static ROUTES: &[Route] = &[
     .takes(&CODE, WriteMode::Create)
     .returns(ResponseSchema::Object(&SIGN_IN)),
     OWN.route(Method::Delete, "/admin/v1/session", "sign_out", "Ends the session of this request.", handler!(sign_out)),
-    LIST.route(Method::Get, "/admin/v1/sessions", "list_sessions", "Sessions that are not over, oldest first.", handler!(list))
+    LIST.route(Method::Get, "/admin/v1/sessions", "list_sessions", "Open sessions, oldest first.", handler!(list))
         .query(&[LIMIT, AFTER, both("member", NAME, "Of this member, by name or id.")])
         .returns(ResponseSchema::Page(&SESSION)),
     LIST.route(Method::Delete, "/admin/v1/sessions/{session}", "end_session", "Ends a session.", handler!(end)),

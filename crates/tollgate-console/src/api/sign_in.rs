@@ -36,21 +36,17 @@ pub(super) const EMAIL: Kind = Kind::Text { min: 1, max: 254 };
 pub(super) static SIGN_IN: Object = Object::of(
     "SignIn",
     &[
-        read(
-            "next",
-            Kind::Word(&["nothing", "code"]),
-            "`nothing`: signed in. `code`: a one-time code is to be sent with the challenge.",
-        ),
-        read("challenge", TEXT, "What `sign_in_with_code` takes, for five minutes; null if signed in.").or_null(),
+        read("next", Kind::Word(&["nothing", "code"]), "`nothing`: signed in. `code`: send a one-time code with the challenge."),
+        read("challenge", TEXT, "The challenge for `sign_in_with_code`, valid for five minutes; null if signed in.").or_null(),
         read("member", NAME, "Name of the member; null before the code.").or_null(),
         read("scope", Kind::Word(&["member", "operator", "admin"]), "The member's role; null before the code.").or_null(),
         read("ends_at", Kind::Time, "When the session ends at the latest; null before the code.").or_null(),
-        read("csrf_token", TEXT, "What writes send in the header `x-csrf-token`; null before the code.").or_null(),
+        read("csrf_token", TEXT, "The value that writes send in the header `x-csrf-token`; null before the code.").or_null(),
         read("recovery_codes_left", COUNT, "Recovery codes that are not used yet; null without one-time codes.").or_null(),
     ],
 );
 
-/// The member's choice at the sign-in.
+/// The member's choice when signing in.
 pub(super) const REMEMBER: FieldShape = both(
     "remember",
     Kind::Flag,
@@ -81,7 +77,7 @@ impl SignInWay {
         Self::of(method).remembered(context.body.flag("remember"))
     }
 
-    /// Of the session that replaces this one, after the member has proved the password.
+    /// Like the session that this one replaces, after the member has proved the password.
     pub(super) const fn renewing(signed_in: &SignedIn) -> Self {
         Self::of(SignInMethod::Password).remembered(signed_in.session.spec.is_remembered)
     }
@@ -91,7 +87,8 @@ impl SignInWay {
 /// whose failed attempts are cleared on success; and whether the session is kept when the browser is closed.
 pub(super) type Challenge = (String, i64, String, bool);
 
-/// The member was identified. Answers with a session, or with a challenge if a one-time code is needed too.
+/// Continues after the member was identified: answers with a session, or with a challenge if a one-time code is needed
+/// too.
 pub(super) async fn admit(
     context: &RequestContext,
     member: &LoginMember,

@@ -1,4 +1,4 @@
-//! `/admin/v1/storage`: what the database and the journal take on the disk, and the version of the schema.
+//! `/admin/v1/storage`: the disk space of the database and the journal, and the version of the schema.
 
 use serde_json::{Value, json};
 use tollgate_store::{
@@ -44,7 +44,7 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
         Method::Get,
         "/admin/v1/storage",
         "get_storage",
-        "What the database and the journal of this node take on the disk.",
+        "The disk space of the database and of this node's journal.",
         handler!(show),
     )
     .returns(ResponseSchema::Object(&STORAGE))];

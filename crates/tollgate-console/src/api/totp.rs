@@ -1,4 +1,4 @@
-//! One-time codes of the own member: set up, confirmed, switched off, and their recovery codes.
+//! One-time codes of the member who sends the request: set up, confirm, switch off, and recovery codes.
 
 use serde_json::json;
 use tollgate_core::Secret;
@@ -27,7 +27,7 @@ static SECRET: Object = Object::of(
     &[
         read("secret", TEXT, "Secret in base32, to type into an authenticator app."),
         read("uri", TEXT, "The same as an `otpauth:` address, to show as a QR code."),
-        read("challenge", TEXT, "What `enable_totp` takes, for 15 minutes."),
+        read("challenge", TEXT, "The challenge for `enable_totp`, valid for 15 minutes."),
     ],
 );
 static ENABLE: Object = Object::of(
@@ -41,14 +41,14 @@ static ENABLE: Object = Object::of(
 static ENABLED: Object = Object::of(
     "TotpEnabled",
     &[
-        read("recovery_codes", Kind::List { of: &TEXT, max: 10 }, "Each signs in once instead of a code. Shown this once."),
+        read("recovery_codes", Kind::List { of: &TEXT, max: 10 }, "Each can be used once instead of a code. Shown only once."),
         read("session", Kind::Object(&SIGN_IN), "The session that replaces the one of the request."),
     ],
 );
 static PROOF: Object = Object::of("PasswordProof", &[needed("password", PASSWORD, "The member's password.")]);
 static RECOVERY: Object = Object::of(
     "RecoveryCodes",
-    &[read("recovery_codes", Kind::List { of: &TEXT, max: 10 }, "Each signs in once instead of a code. Shown this once.")],
+    &[read("recovery_codes", Kind::List { of: &TEXT, max: 10 }, "Each can be used once instead of a code. Shown only once.")],
 );
 static STATE: Object = Object::of(
     "TotpState",
@@ -62,13 +62,19 @@ static STATE: Object = Object::of(
 const OWN: Resource = Resource { tag: "one-time codes", needs: Needs::Scope(AdminScope::Member) };
 
 pub(super) static ROUTES: &[Route] = &[
-    OWN.route(Method::Get, "/admin/v1/totp", "get_totp", "Whether the own sign-in needs one-time codes.", handler!(state))
-        .returns(ResponseSchema::Object(&STATE)),
+    OWN.route(
+        Method::Get,
+        "/admin/v1/totp",
+        "get_totp",
+        "Whether the member of this request signs in with one-time codes.",
+        handler!(state),
+    )
+    .returns(ResponseSchema::Object(&STATE)),
     OWN.route(
         Method::Post,
         "/admin/v1/totp/secret",
         "make_totp_secret",
-        "Makes a secret for an authenticator app; nothing changes before it is confirmed.",
+        "Makes a secret for an authenticator app; nothing changes until it is confirmed.",
         handler!(make_secret),
     )
     .returns(ResponseSchema::Object(&SECRET)),

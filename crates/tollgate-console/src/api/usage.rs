@@ -44,7 +44,7 @@ static TOKENS: Object = Object::of(
         read("image", COUNT, "Image tokens."),
         read("audio", COUNT, "Audio tokens."),
         read("source", Kind::Word(&["none", "provider", "counted", "estimated"]), "Source of the counts."),
-        read("web_searches", COUNT, "Web searches by the provider, which are charged apart."),
+        read("web_searches", COUNT, "Web searches by the provider, which are charged separately."),
     ],
 );
 static ATTEMPT: Object = Object::of(
@@ -110,11 +110,11 @@ const RECORD_FIELDS: &[FieldShape] = &[
     read("sale_multiplier", Kind::Factor { max: i64::MAX }, "Factor of the group on the sale price of the model."),
     read("ttft_us", COUNT, "Time to the first content, in microseconds.").or_null(),
     read("duration_us", COUNT, "Total duration in microseconds."),
-    read("overhead_us", COUNT, "Time in which no attempt was under way, in microseconds; null without an attempt.").or_null(),
+    read("overhead_us", COUNT, "Time in which no attempt was in progress, in microseconds; null without an attempt.").or_null(),
     read("address", TEXT, "Address of the caller.").or_null(),
     read("client_request_id", TEXT, "Request id sent by the caller.").or_null(),
     read("client", TEXT, "The caller's `user-agent`, at most 64 characters.").or_null(),
-    read("request_bytes", COUNT, "Size of the request's body in bytes; 0: not read whole."),
+    read("request_bytes", COUNT, "Size of the request's body in bytes; 0: not read completely."),
     read("tags", Kind::TextMap { max: MAX_TAGS }, "Tags that the caller gave it, by name."),
     read("dropped", Kind::List { of: &TEXT, max: 10_000 }, "Request fields that were dropped or adjusted."),
     read("trace", Kind::List { of: &TRACE_ENTRY, max: 10_000 }, "Routing decision for each account considered."),
@@ -132,7 +132,7 @@ static RECORD_DETAIL: Object = Object::of(
         &[
             MEMBER_NAME,
             read("member_removed", Kind::Flag, "Whether the member was removed."),
-            read("pricing", Kind::Object(&pricing::PRICING), "How the amounts come about."),
+            read("pricing", Kind::Object(&pricing::PRICING), "The lines of the amounts."),
             read("contents", Kind::Flag, "Whether its body and answer are stored and the caller may read them."),
         ],
     ]),
@@ -175,7 +175,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Get,
             "/admin/v1/usage/{record}/translation",
             "get_translation",
-            "The stored body of a request, if the reader may read it, beside the one that its upstream was sent, and the answer in both protocols.",
+            "The stored body of a request, if the reader may read it, beside the one for its upstream, and the answer in both protocols.",
             handler!(translation::show),
         )
         .returns(ResponseSchema::Object(&translation::TRANSLATION)),
@@ -201,7 +201,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Get,
             "/admin/v1/usage/attempts",
             "sum_attempts",
-            "Sums over attempts, by one or two groupings, on one page: also those after which another account served the request.",
+            "Sums over attempts, by one or two groupings, on one page, including attempts after which another account served the request.",
             handler!(attempts::attempts),
         )
         .query(&attempts::PARAMETERS)

@@ -27,7 +27,7 @@ static VIEW: Object = Object::of(
         needed("query", QUERY, "The query of the page's address, such as `outcome=refused&range=7d`."),
         both("shared", Kind::Flag, "Whether all operators and admins see it, too; only they can share."),
         read("member", NAME, "The member who saved it."),
-        read("own", Kind::Flag, "Whether that is the member of this request."),
+        read("own", Kind::Flag, "Whether the member of this request saved it."),
     ],
 );
 
@@ -70,7 +70,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         let shared = context.with_query_timeout(context.state.store.identity.shared_views()).await?;
         let others: Vec<_> = shared.into_iter().filter(|(member, _)| *member != own.id).collect();
         let ids = others.iter().map(|(member, _)| member.to_string()).collect();
-        // The sender may not see the rows of these members, but their names are shown beside the shared views.
+        // Shared views show the names of their owners, whose rows the sender may not be allowed to see.
         let names = context.state.store.listing.names(RowKind::Member, ids, ObjectScope::Everything);
         let names = context.with_query_timeout(names).await?;
         let name_of = |member: &MemberId| names.iter().find(|name| name.id == member.to_string());

@@ -26,13 +26,13 @@ impl ApiError {
         self
     }
 
-    /// The error and the others, each by itself.
+    /// The error and the others, as separate errors.
     pub(crate) fn each(&self) -> Vec<Self> {
         let (first, others) = self.clone().split();
         std::iter::once(first).chain(others).collect()
     }
 
-    /// Whether it is about what was sent, and not about who sent it or about the gateway.
+    /// Whether the error is about what was sent, rather than about the sender or the gateway.
     pub(crate) fn is_about_input(&self) -> bool {
         self.status.is_client_error() && self.status != http::StatusCode::FORBIDDEN && self.code != "session_ended"
     }

@@ -1,4 +1,4 @@
-//! Authentication of callers that ask about themselves, and the bounds on such requests in progress.
+//! Authentication of callers that request information about themselves, and the bounds on such requests in progress.
 
 use std::{
     collections::HashMap,
@@ -100,7 +100,7 @@ pub(super) async fn authenticate(
     own_key(state, signed_in.member.id, chosen).await
 }
 
-/// The service key that headers present. A repeated header is ambiguous, and is taken for no key.
+/// The service key that headers present. A repeated header is ambiguous and is ignored.
 fn presented_key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let invalid = || ApiError::service_key(KeyRefusal::Invalid);
     if headers.contains_key(header::AUTHORIZATION) {

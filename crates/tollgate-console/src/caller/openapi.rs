@@ -20,8 +20,8 @@ const HEADERS: [(&str, &str); 4] = [
         "Highest price for this request in USD per million tokens, such as `input:1.5,output:6`. More expensive channels are not used.",
     ),
     ("x-tollgate-tags", "Up to 16 tags by which usage is summed up, such as `project=web,user=ada`."),
-    ("x-tollgate-trace", "`1` asks for the routing trace, if the group allows it."),
-    ("x-request-id", "Your own id of the request."),
+    ("x-tollgate-trace", "`1` requests the routing trace, if the group allows it."),
+    ("x-request-id", "The caller's own id of the request."),
 ];
 
 const JSON: &str = "application/json";
@@ -79,7 +79,7 @@ pub(crate) fn document(version: &str) -> Value {
     })
 }
 
-/// Whether a path is described. One that only has a slash more than another one is not.
+/// Whether a path is described. A path that differs from another only by a trailing slash is not.
 fn is_described(path: &str) -> bool {
     !path.ends_with('/')
 }
@@ -116,21 +116,21 @@ fn summary(target: &str) -> (&'static str, Streams) {
         "streamGenerateContent" => {
             ("Answers a conversation as a stream: events with `?alt=sse`, else one JSON array.", Streams::Always)
         }
-        "compact" => ("Makes a sealed summary of a conversation, by upstreams of the protocol.", Streams::Never),
+        "compact" => ("Makes a sealed summary of a conversation; only for upstreams of the same protocol.", Streams::Never),
         _ => ("Counts the tokens of a request; costs nothing.", Streams::Never),
     }
 }
 
 fn about(answers: CallerAnswer) -> &'static str {
     match answers {
-        CallerAnswer::Key => "Groups, models, limits and budgets of the key, with what is left and when it renews.",
+        CallerAnswer::Key => "Groups, models, limits and budgets of the key, with the remaining amounts and when they renew.",
         CallerAnswer::Usage => "Sums of the key: requests, tokens and amount.",
         CallerAnswer::Records => "Records of the key, newest first.",
         CallerAnswer::Subscription => "The limit of the key, as clients of OpenAI's old dashboard API read it.",
         CallerAnswer::TotalUsage => "What the key has spent in cents, as clients of OpenAI's old dashboard API read it.",
-        CallerAnswer::Balance => "What is left, as clients of DeepSeek's API read it.",
-        CallerAnswer::Account => "What is left and spent in new-api's unit, of the account.",
-        CallerAnswer::TokenUsage => "What is left and spent in new-api's unit, of the key.",
+        CallerAnswer::Balance => "The remaining amount, as clients of DeepSeek's API read it.",
+        CallerAnswer::Account => "The remaining and the spent amount in new-api's unit, of the account.",
+        CallerAnswer::TokenUsage => "The remaining and the spent amount in new-api's unit, of the key.",
     }
 }
 

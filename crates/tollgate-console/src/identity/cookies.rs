@@ -64,7 +64,7 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     if found.next().is_some() { None } else { Some(value) }
 }
 
-/// `Set-Cookie` for a new session. Without an age browsers remove it when they are closed.
+/// `Set-Cookie` for a new session. Without an age, browsers remove it when they are closed.
 pub(crate) fn set_session(token: &str, max_age_s: Option<i64>, secure: bool) -> String {
     match max_age_s {
         Some(max_age_s) => set(name(secure), token, max_age_s, secure),

@@ -1,7 +1,7 @@
 //! The token that writes of a session must send: pages of other origins cannot read it.
 //!
-//! Pages are compressed, and their lengths show how much of what a request sent resembles the page. A page therefore has the token with
-//! a mask that is new for each answer, so that the lengths of many answers do not give it away (<https://www.breachattack.com>).
+//! Pages are compressed, so their lengths depend on how much of a request is repeated in the page. Each page masks the token with new
+//! random bytes, so that an attacker cannot guess it from the lengths of many answers (<https://www.breachattack.com>).
 
 use subtle::ConstantTimeEq as _;
 use tollgate_store::{KeyHasher, RandomSource};
@@ -30,7 +30,7 @@ pub(crate) fn is_token(token: &str, sent: &[u8]) -> bool {
     sent.ct_eq(token.as_bytes()).into()
 }
 
-/// `None` for what has not the length and the digits of a token with a mask.
+/// `None` for a text without the length and the digits of a masked token.
 fn unmasked(sent: &[u8]) -> Option<String> {
     let mut mask = [0; BYTES];
     let mut bytes = [0; BYTES];

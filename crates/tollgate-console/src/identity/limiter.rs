@@ -14,7 +14,7 @@ const PERIOD_MS: i64 = 300_000;
 const PER_NAME: u32 = 10;
 /// Attempts from one address in a period; more, because many people may share one.
 const PER_ADDRESS: u32 = 50;
-/// Names and addresses that are remembered. At the bound the oldest periods are forgotten first.
+/// Maximum number of names and addresses that are remembered. At the bound the oldest periods are dropped first.
 const MAX_COUNTED: usize = 20_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

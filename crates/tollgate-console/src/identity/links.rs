@@ -1,4 +1,4 @@
-//! One-time links that set a password: for the first admin, and for members that forgot theirs.
+//! One-time links that set a password: for the first admin, and for members who forgot theirs.
 
 use tollgate_core::Timestamp;
 use tollgate_store::{
@@ -38,7 +38,7 @@ pub(crate) async fn admin_to_set_up(store: &Store) -> Result<Option<String>, Sto
 pub enum SetUpLink {
     /// Path and query of its page.
     Made(String),
-    /// Another node that starts at the same time made one; a second link would end it.
+    /// Another node that starts at the same time made a link, which a second one would invalidate.
     MadeBefore,
     /// An admin can sign in already.
     NotNeeded,

@@ -24,7 +24,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// as others.
 const DUMMY: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// Passwords of at least ten characters that everybody tries first.
+/// The most common passwords of at least ten characters.
 pub(crate) const COMMON: [&str; 60] = [
     "0123456789",
     "1029384756",
@@ -172,7 +172,7 @@ impl PasswordHasher {
 
     async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
         let Ok(Ok(permit)) = timeout(MAX_WAIT, Arc::clone(&self.permits).acquire_owned()).await else {
-            return Err(ApiError::overloaded("Too many people sign in at the moment."));
+            return Err(ApiError::overloaded("Too many people are signing in at the moment."));
         };
         let work = move || {
             // Held by the work itself, which continues when the client disconnects.

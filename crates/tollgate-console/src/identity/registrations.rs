@@ -1,5 +1,5 @@
-//! The limiter of registrations: by address, and of all together. Every attempt counts, refused ones too, so that names and addresses
-//! that are taken cannot be searched for. Counts are of this process and end with it.
+//! The limiter of registrations: by address, and of all together. Every attempt counts, refused ones too, so that callers cannot probe
+//! which names and addresses are taken. Counts are of this process and end with it.
 
 use std::{collections::HashMap, net::IpAddr};
 

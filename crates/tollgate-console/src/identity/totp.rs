@@ -1,4 +1,4 @@
-//! One-time codes by time (RFC 6238): SHA-1, six digits, 30 s, as authenticator apps take for granted.
+//! Time-based one-time codes (RFC 6238): SHA-1, six digits, 30 s, which authenticator apps assume.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1::Sha1;

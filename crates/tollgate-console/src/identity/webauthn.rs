@@ -24,10 +24,10 @@ use public_key::PublicKey;
 
 /// Longest id that an authenticator may give a passkey (section 4, "Credential ID").
 pub(crate) const MAX_CREDENTIAL_ID: usize = 1_023;
-/// How long a person has for the dialog of the browser, and as long a challenge is valid.
+/// How long the browser's dialog stays open, and how long a challenge is valid.
 pub(crate) const TIMEOUT_MS: i64 = 300_000;
 
-/// The site for which passkeys are made and used.
+/// The site that passkeys are made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RelyingParty {
     /// The host that browsers bind passkeys to.
@@ -38,7 +38,8 @@ pub(crate) struct RelyingParty {
 
 impl RelyingParty {
     /// The relying party of a console at this configured address. `None` if browsers offer no passkeys there: without TLS, or at an address
-    /// without a host name (section 5.1.3, step 8). A console at a loopback address can be opened at `localhost` as well, where they do.
+    /// without a host name (section 5.1.3, step 8). A console at a loopback address can also be opened at `localhost`, where browsers
+    /// offer them.
     pub(crate) fn of(console: &Url) -> Option<Self> {
         let is_secure = console.scheme() == "https";
         let is_loopback = match console.host()? {
@@ -224,7 +225,7 @@ pub(crate) fn verify_assertion(
     if data.is_backup_eligible() != known.is_backup_eligible {
         return Err(Fault::BackupFlags);
     }
-    // Steps 20 and 21: the signature is over the authenticator data and the hash of the client data.
+    // Steps 20 and 21: the signature covers the authenticator data and the hash of the client data.
     let signed = [answer.authenticator_data, Sha256::digest(answer.client_data).as_slice()].concat();
     PublicKey::parse(known.public_key)?.verify(&signed, answer.signature)?;
     Ok(Asserted { sign_count: data.sign_count, is_backed_up: data.is_backed_up() })

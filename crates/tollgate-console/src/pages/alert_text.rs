@@ -203,10 +203,10 @@ mod tests {
     fn shown(t: Locale, condition: &AlertCondition) -> String {
         let detail: Map<String, Value> =
             condition.detail.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into())).collect();
-        said(t, condition.rule.as_str(), &detail.into(), "n1").unwrap_or_else(|| panic!("{condition:?} is not told"))
+        said(t, condition.rule.as_str(), &detail.into(), "n1").unwrap_or_else(|| panic!("{condition:?} has no text"))
     }
 
-    /// The details that core gives are sufficient for each sentence.
+    /// The facts that core records are sufficient for each sentence.
     #[test]
     fn alert_conditions_are_translated() {
         let budget = Budget { amount: NanoUsd(10_000_000_000), window: Window::Month, action: BudgetAction::Block };

@@ -219,7 +219,7 @@ mod tests {
     fn scripts_are_served_without_lines_of_comments() {
         let script = b"// About.\nconst a = 1; // kept\n  // More.\n\nb(\"//x\");\n";
         assert_eq!(without_comments(script), b"const a = 1; // kept\n\nb(\"//x\");\n");
-        // A line of a text over several lines that begins with two slashes would be left out, too.
+        // In a text over several lines, a line that begins with two slashes would be left out, too.
         let is_script = |name: &str| Path::new(name).extension().is_some_and(|extension| extension == "js");
         for asset in ASSETS.iter().filter(|asset| is_script(asset.name)) {
             let text = std::str::from_utf8(&asset.body).unwrap();

@@ -185,14 +185,14 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 /// A day at which the filter begins or ends.
 #[derive(Debug)]
 struct DayField {
-    /// The day in UTC, or what was typed in its place.
+    /// The day in UTC, or the typed text if it is not a day.
     day: String,
-    /// Its beginning or its end, which scripts show in the reader's zone.
+    /// The beginning or the end of the day, which scripts show in the reader's zone.
     at: String,
 }
 
 impl DayField {
-    /// `time`: the beginning or the end of a day; `back_us`: how much earlier that day is.
+    /// `time`: the beginning or the end of a day; `back_us`: the distance back from it to a time within that day.
     fn of(typed: &str, time: fn(&str) -> String, back_us: i64) -> Self {
         let at = time(typed);
         match parse_rfc3339(&at) {
@@ -202,7 +202,7 @@ impl DayField {
     }
 }
 
-/// Where a filter begins: at a time that a script sends, or at the beginning of a typed UTC day.
+/// The beginning of a filter: a time that a script sends, or the beginning of a typed UTC day.
 fn begin(text: &str) -> String {
     if text.contains('T') { text.to_owned() } else { format::begin_of_day(text) }
 }

@@ -7,7 +7,7 @@ use super::locale::Locale;
 /// `kind`: of the row. `detail` has it before and after the change, if it changed one.
 pub(crate) fn word(t: Locale, action: &str, kind: &str, detail: &Value) -> String {
     let word = match action {
-        // A setting has a value before one is stored.
+        // A setting has its default before a value is stored.
         "put" if kind != "setting" && is_new(detail) => t.say("audit.made"),
         "put" | "set_email" | "set_subject" | "set_preferences" => t.say("audit.edited"),
         "make" => t.say("audit.made"),
@@ -60,7 +60,7 @@ pub(crate) fn shown_author(t: Locale, actor: &str) -> &str {
     }
 }
 
-/// The interface that a change came through. One that is not known keeps its word.
+/// The interface that a change came through. An unknown interface keeps its word.
 pub(crate) fn origin(t: Locale, word: &str) -> &str {
     match word {
         "file" => t.say("system.catalog"),

@@ -1,4 +1,4 @@
-//! Stacked bars over time, drawn by the server: they need no script, and follow the theme. Each bar leads to the records of its time;
+//! Stacked bars over time, drawn by the server: they need no script, and follow the theme. Each bar links to the records of its time;
 //! the same figures are in a table.
 
 use super::{

@@ -1,5 +1,5 @@
-//! Budgets in forms: an amount for each period and for what happens once it is spent. No two budgets of a row have the same
-//! period and the same action, so that these fields hold all budgets that a row can have.
+//! Budgets in forms: an amount for each period and each action once it is spent. No two budgets of a row have the same
+//! period and action, so these fields hold all budgets that a row can have.
 
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ pub(crate) fn lines(t: Locale, budget: &Value) -> Vec<String> {
     budget.as_array().map_or(std::slice::from_ref(budget), Vec::as_slice).iter().filter_map(line).collect()
 }
 
-/// Limits of a row, one on a line; 0 is none.
+/// Limits of a row, one on a line; 0 means no limit.
 pub(crate) fn limit_lines(t: Locale, (rpm, tpm, concurrency): (u64, u64, u64)) -> Vec<String> {
     let line = |limit: u64, say: fn(Locale, &str) -> String| (limit > 0).then(|| say(t, &format::integer(limit)));
     let lines = [
@@ -136,7 +136,7 @@ pub(crate) fn body(form: &FormData) -> Option<Value> {
     FIELDS.iter().any(|field| form.has(field)).then(|| filled_body(form).unwrap_or_default())
 }
 
-/// The same; `None` if no budget is entered.
+/// As [`body`]; `None` if no budget is entered.
 pub(crate) fn filled_body(form: &FormData) -> Option<Value> {
     let budgets =
         filled(form).map(|(_, window, action, amount)| json!({"amount": decimal(amount), "window": window, "action": action}));
@@ -148,7 +148,7 @@ pub(crate) fn filled_body(form: &FormData) -> Option<Value> {
     }
 }
 
-/// A fault of the admin API about a budget, as one of the field that the budget comes from.
+/// A fault that the admin API reports for a budget, as a fault of the field that the budget comes from.
 pub(crate) fn placed(form: &FormData, error: ApiError) -> ApiError {
     let Some(path) = error.param().and_then(|param| param.strip_prefix("budget")) else { return error };
     if !path.is_empty() && !path.starts_with(['.', '[']) {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_budget_of_a_row_has_a_field_and_comes_back_unchanged() {
+    fn every_budget_of_a_row_has_a_field_and_is_parsed_back_unchanged() {
         let budget = |amount: &str, window: &str, action: &str| json!({"amount": amount, "window": window, "action": action});
         let of_form = |budget: &Value| body(&FormData::of_pairs(owned(values(budget)))).unwrap();
         let all = json!([
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_parsed_leniently_and_empty_ones_are_no_budgets() {
+    fn amounts_are_parsed_leniently_and_empty_ones_are_ignored() {
         let form = FormData::of(&[("budget_month_block", " $1,000 "), ("budget_day_block", " "), ("budget_total_alert", "much")]);
         let expected = json!([
             {"amount": "1000", "window": "month", "action": "block"}, {"amount": "much", "window": "total", "action": "alert"}

@@ -85,7 +85,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/channels/{name}/remove", OPERATOR, page!(switch::remove)),
 ];
 
-/// What a saved view keeps of a query.
+/// The part of a query that a saved view keeps.
 pub(super) fn kept_query(query: &FormData) -> String {
     filter::ChannelFilter::address(query)
 }

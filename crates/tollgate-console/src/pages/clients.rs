@@ -82,7 +82,7 @@ pub(crate) fn offered(offered: impl Fn(Protocol) -> bool) -> impl Iterator<Item 
 
 /// Address and body of the smallest request for a browser.
 pub(crate) fn smallest_request(address: &str, protocol: Protocol, model: &str) -> (String, String) {
-    // In a path, a name of a model may need escapes.
+    // A model's name may need escapes in a path.
     let in_path = path_of_name(model);
     let lines = Lines { access: Access { address, key: "", model: &in_path }, protocol, base: String::new() };
     let body = serde_json::Value::Object(minimal_body(protocol, model, TEXT)).to_string();
@@ -136,7 +136,7 @@ fn curl_of(url: &str, headers: &[(&str, &str)], body: &str) -> String {
 }
 
 impl Lines<'_> {
-    /// Its clients, those for a first try first.
+    /// Its clients; those for a first try come first.
     fn clients(&self) -> Vec<Snippet> {
         let clients = match self.protocol {
             Protocol::OpenAi => vec![

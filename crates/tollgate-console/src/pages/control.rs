@@ -29,10 +29,10 @@ pub(crate) struct Control {
     pub(crate) autocomplete: &'static str,
     pub(crate) max: usize,
     pub(crate) is_required: bool,
-    /// Takes the whole width of its section.
+    /// Spans the whole width of its section.
     pub(crate) is_wide: bool,
     pub(crate) has_focus: bool,
-    /// What is typed may be a secret, so that the browser does not keep it when a form is lost.
+    /// The typed text may be a secret, so the browser does not keep it when a form is lost.
     pub(crate) is_secret: bool,
     /// The order of the choices matters: the label of the button that moves one up, with `{name}`.
     pub(crate) moves: Option<&'static str>,
@@ -61,7 +61,7 @@ pub(crate) enum ControlKind {
 pub(crate) struct Choice {
     pub(crate) value: String,
     pub(crate) label: String,
-    /// What it is, below the label of a check.
+    /// The description below the label of a check.
     pub(crate) about: Option<String>,
     pub(crate) is_chosen: bool,
 }
@@ -163,7 +163,7 @@ impl FormState {
         self.chosen(name, label, choices.collect())
     }
 
-    /// Some of these values, of which some are chosen already.
+    /// Some of these values; some are already chosen.
     pub(crate) fn chosen(&self, name: &str, label: impl Into<String>, choices: Vec<Choice>) -> Control {
         Control { is_wide: true, ..self.control(name, label, ControlKind::Checks(choices)) }
     }
@@ -284,7 +284,7 @@ impl FormView {
         self
     }
 
-    /// For a row with this revision, or for the one that the sent form has.
+    /// Adds the row's revision as a hidden field; that of the sent form if there is one.
     pub(crate) fn at_revision(self, state: &FormState, stored: u64) -> Self {
         self.hidden(REVISION, state.revision(stored))
     }
@@ -411,7 +411,7 @@ pub(crate) fn limit_text(limit: u64) -> String {
     if limit == 0 { String::new() } else { limit.to_string() }
 }
 
-/// A link at the top of pages that belong together.
+/// A link at the top of related pages.
 #[derive(Debug)]
 pub(crate) struct Tab {
     pub(crate) label: &'static str,
@@ -423,7 +423,7 @@ pub(crate) struct Tab {
 #[derive(Debug)]
 pub(crate) struct Pager {
     pub(crate) count: String,
-    /// Only where the page before is another one.
+    /// Only if the previous page is not the first one.
     pub(crate) first: Option<String>,
     pub(crate) previous: Option<String>,
     pub(crate) next: Option<String>,

@@ -28,8 +28,8 @@ pub(crate) trait CsvList: Send + Sync + 'static {
 
 /// Answers with a list as a file.
 pub(crate) async fn answer<L: CsvList>(request: Arc<PageRequest>, list: L) -> Result<PageReply, PageFailure> {
-    // A fault of the filter is shown as a page. A later fault aborts the transfer, so that the client does not take a part for the
-    // whole file.
+    // A fault of the filter is shown as a page. A later fault aborts the transfer, so that the client does not mistake a part for
+    // the whole file.
     let first = list.page(&request, None).await?;
     let head = Bytes::from(written(Some(L::HEAD), &first.items));
     let rest = stream::try_unfold((request, list, first.next), |(request, list, after)| async move {
@@ -41,7 +41,7 @@ pub(crate) async fn answer<L: CsvList>(request: Arc<PageRequest>, list: L) -> Re
     Ok(PageReply::streamed_file(L::FILE, MEDIA_TYPE, Body::from_stream(parts)))
 }
 
-/// A list that was read as a whole, as a file.
+/// A list that was read completely, as a file.
 pub(crate) fn whole(name: &str, head: &'static [&'static str], lines: &[CsvLine]) -> PageReply {
     PageReply::streamed_file(name, MEDIA_TYPE, Body::from(written(Some(head), lines)))
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_no_formulas_and_commas_are_quoted() {
+    fn formulas_in_names_are_escaped_and_commas_are_quoted() {
         let lines = [vec![text("=1+2"), text("a, \"b\""), optional(None)], vec![text("@x"), text("-y"), number(Some(3))]];
         let file = String::from_utf8(written(Some(&["one", "two", "three"]), &lines)).unwrap();
         assert_eq!(file, "one,two,three\n'=1+2,\"a, \"\"b\"\"\",\n'@x,'-y,3\n");

@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(after(Locale::EN, "session", &signed_in), ["192.0.2.7", "Password", "One-time code"]);
         let changed = json!({"before": {"role": "member"}, "after": {"role": "operator"}});
         assert_eq!(after(Locale::EN, "member", &changed), ["Operator"]);
-        assert_eq!(after(Locale::EN, "group", &json!({"routing": "none"})), ["none"], "an unknown word stays");
+        assert_eq!(after(Locale::EN, "group", &json!({"routing": "none"})), ["none"], "an unknown word is kept");
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn answer_headers(t: Locale) -> Vec<HeaderRow> {
     rows.map(|(name, about)| HeaderRow { name, about }).into()
 }
 
-/// The bounds that every caller meets, as the settings in force have them.
+/// The bounds for all callers, from the settings in force.
 fn limits(request: &PageRequest) -> Vec<LimitRow> {
     let t = request.t();
     let settings = request.state.gateway.settings();
@@ -202,7 +202,7 @@ mod tests {
     fn endpoints_are_documented() {
         let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md")).unwrap();
         for endpoint in protocols::of_callers().flat_map(|(_, surface)| endpoints(surface)) {
-            // A row has several verbs of the native protocol.
+            // A row of the native protocol has several verbs.
             let (path, verb) = endpoint.path.split_once(':').unwrap_or((&endpoint.path, ""));
             assert!(page.contains(path) && page.contains(verb), "{}", endpoint.path);
         }

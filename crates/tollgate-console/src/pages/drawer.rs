@@ -5,7 +5,7 @@ use super::mark::Mark;
 
 /// The parameter of a list's address that names the row beside it.
 pub(crate) const OPEN: &str = "open";
-/// What the address calls the form of a new row. Ids have a prefix, so that none is this word.
+/// The parameter's value for the form of a new row. Ids have a prefix, so no id equals it.
 pub(crate) const NEW: &str = "new";
 
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct DrawerFrame {
     pub(crate) title: String,
     /// `None`: it is a form.
     pub(crate) mark: Option<Mark>,
-    /// The address of the row's own page, or of that of the form.
+    /// The address of the row's own page, or of the form's page.
     pub(crate) page: String,
     /// The address of the list alone.
     pub(crate) back: String,

@@ -1,4 +1,4 @@
-//! Why an attempt or a test failed, which the gateway says in English, in the reader's language. Words of providers stay as they are.
+//! Translates the gateway's English reasons for failed attempts and tests into the reader's language. Texts of providers are not translated.
 
 use tollgate_core::UnlistedAddress;
 

@@ -11,7 +11,8 @@ const MAX_FAULTS: usize = 20;
 /// Placeholders whose values are sentences themselves.
 const SENTENCES: [&str; 5] = ["problem", "expected", "found", "kind", "other"];
 
-/// The sentences, those that others could be taken for first.
+/// The sentences in the order in which they are tried: a specific one comes before a general one that matches its
+/// texts, too.
 fn sentences(t: Locale) -> impl Iterator<Item = &'static str> {
     about_rows(t).into_iter().chain(about_values(t)).chain(words(t))
 }
@@ -125,26 +126,26 @@ fn words(t: Locale) -> [&'static str; 18] {
 
 /// All faults as one text.
 pub(super) fn say(t: Locale, faults: &[FileError]) -> String {
-    let told = faults.iter().take(MAX_FAULTS).map(|fault| {
+    let sentences = faults.iter().take(MAX_FAULTS).map(|fault| {
         let (line, column) = (fault.line.to_string(), fault.column.to_string());
-        let text = told(t, &fault.message).unwrap_or_else(|| t.say_with("file_fault.other", &[("fault", &fault.message)]));
+        let text = translated(t, &fault.message).unwrap_or_else(|| t.say_with("file_fault.other", &[("fault", &fault.message)]));
         t.say_with("file_fault.at", &[("line", &line), ("column", &column), ("fault", &text)])
     });
-    let told = told.collect::<Vec<_>>().join(t.say("file_fault.separator"));
+    let sentences = sentences.collect::<Vec<_>>().join(t.say("file_fault.separator"));
     match faults.len().saturating_sub(MAX_FAULTS) {
-        0 => told,
-        more => t.say_with("file_fault.more", &[("faults", &told), ("count", &more.to_string())]),
+        0 => sentences,
+        more => t.say_with("file_fault.more", &[("faults", &sentences), ("count", &more.to_string())]),
     }
 }
 
 /// An English sentence in another language; `None` if it is not in the catalogues.
-pub(super) fn told(t: Locale, text: &str) -> Option<String> {
+pub(super) fn translated(t: Locale, text: &str) -> Option<String> {
     let mut both = sentences(Locale { language: Language::En, ..t }).zip(sentences(t));
     let (values, own) = both.find_map(|(english, own)| Some((values(english, text)?, own)))?;
     let values: Vec<(&str, String)> = values
         .into_iter()
         .map(|(name, value)| {
-            let inner = if SENTENCES.contains(&name) { told(t, value) } else { None };
+            let inner = if SENTENCES.contains(&name) { translated(t, value) } else { None };
             (name, inner.unwrap_or_else(|| value.to_owned()))
         })
         .collect();
@@ -233,9 +234,9 @@ mod tests {
         ] {
             let unreadable = parse(&format!("{begin}{rest}\n"), &|_| None, &|_| Err(io::Error::other("none"))).unwrap_err();
             for FileError { message, .. } in unreadable.faults.iter().filter(|fault| !fault.message.contains("variable")) {
-                let own = told(Locale::ZH_CN, message).unwrap_or_else(|| panic!("{rest}: {message}"));
+                let own = translated(Locale::ZH_CN, message).unwrap_or_else(|| panic!("{rest}: {message}"));
                 assert!(!has_english(&own), "{rest}: {message}: {own}");
-                assert_eq!(told(Locale::EN, message).as_ref(), Some(message), "{rest}");
+                assert_eq!(translated(Locale::EN, message).as_ref(), Some(message), "{rest}");
             }
         }
     }
@@ -252,9 +253,9 @@ mod tests {
             "credential in [[channel.account]]: cannot read /etc/x: a file of the gateway's machine cannot be named here; send the secret itself",
             "group 'g' refers to unknown channel 'an'; did you mean 'a'?",
         ] {
-            let own = told(Locale::ZH_CN, message).unwrap_or_else(|| panic!("{message}"));
+            let own = translated(Locale::ZH_CN, message).unwrap_or_else(|| panic!("{message}"));
             assert!(!has_english(&own), "{message}: {own}");
-            assert_eq!(told(Locale::EN, message).as_deref(), Some(message));
+            assert_eq!(translated(Locale::EN, message).as_deref(), Some(message));
         }
     }
 

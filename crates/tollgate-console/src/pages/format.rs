@@ -4,7 +4,7 @@ use tollgate_core::{NanoUsd, Timestamp};
 
 use super::locale::{Language, Locale};
 
-/// A whole number with its thousands apart.
+/// A whole number with separated thousands.
 pub(crate) fn integer(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -66,7 +66,7 @@ fn with_cents(fraction: &str) -> String {
     format!("{fraction:0<2}")
 }
 
-/// A share as a percentage with two decimals, never 100 when something is missing.
+/// A share as a percentage with two decimals, never 100 unless it is complete.
 pub(crate) fn percent(share: f64) -> String {
     let hundredths = (share * 10_000.0).floor() / 100.0;
     if hundredths >= 100.0 { "100 %".to_owned() } else { format!("{hundredths:.2} %") }
@@ -109,13 +109,13 @@ pub(crate) fn percentile_ms(t: Locale, ms: f64) -> String {
     percentile(t, (ms * 1e3) as u64)
 }
 
-/// A share of a number as a percentage; a dash of nothing.
+/// A share of a number as a percentage; a dash if the number is 0.
 #[expect(clippy::cast_precision_loss, reason = "a percentage needs no exact figures")]
 pub(crate) fn ratio(part: u64, whole: u64) -> String {
     if whole == 0 { "–".to_owned() } else { percent(part as f64 / whole as f64) }
 }
 
-/// A time span beside the lines of a chart: without fractions where there can be none.
+/// A time span beside the lines of a chart, without needless fractions.
 #[expect(clippy::cast_precision_loss, reason = "a span that is shown needs no exact figures")]
 pub(crate) fn micros_short(t: Locale, us: u64) -> String {
     match us {
@@ -177,7 +177,7 @@ pub(crate) fn bytes(t: Locale, bytes: u64) -> String {
     if bytes < 1_024 { t.say_with("unit.bytes", &[("count", &integer(bytes))]) } else { tollgate_core::size_text(bytes) }
 }
 
-/// A share of a number with one decimal; a dash of nothing.
+/// A share of a number with one decimal; a dash if the number is 0.
 pub(crate) fn ratio_short(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();
@@ -195,14 +195,14 @@ pub(crate) fn ratio_of_failed(part: u64, whole: u64) -> String {
     if hundredths == 10_000 { "100 %".to_owned() } else { format!("{}.{:02} %", hundredths / 100, hundredths % 100) }
 }
 
-/// A share in parts of `scale`, rounded; all only if nothing is missing.
+/// A share in parts of `scale`, rounded; the maximum only if it is exact.
 fn rounded_share(part: u64, whole: u64, scale: u128) -> u128 {
     let (part, whole) = (u128::from(part), u128::from(whole));
     let rounded = (2 * scale * part + whole) / (2 * whole);
     if part < whole { rounded.min(scale - 1) } else { rounded }
 }
 
-/// A point in time, as text and as `datetime` of a `<time>`, in which scripts find it to show it in the browser's zone.
+/// A point in time, as text and as `datetime` of a `<time>`, from which scripts show it in the browser's zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimeText {
     pub(crate) text: String,
@@ -224,7 +224,7 @@ pub(crate) fn second(t: Locale, rfc3339: &str) -> Option<TimeText> {
     Some(TimeText { text, machine: utc.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() })
 }
 
-/// The same to the millisecond, so that callers find a request in logs of their own.
+/// The same to the millisecond, so that callers can find a request in their own logs.
 pub(crate) fn millisecond(t: Locale, rfc3339: &str) -> Option<TimeText> {
     let utc = rfc3339.parse::<jiff::Timestamp>().ok()?.to_zoned(jiff::tz::TimeZone::UTC);
     let text = utc.strftime(t.choose("%-d %b %Y, %H:%M:%S%.3f UTC", "%Y年%-m月%-d日 %H:%M:%S%.3f UTC")).to_string();
@@ -237,7 +237,7 @@ pub(crate) fn day(t: Locale, date: &str) -> String {
     date.strftime(t.choose("%a %-d %b", "%-m月%-d日")).to_string()
 }
 
-/// The beginning of a typed UTC day, for the admin API. Another text is refused there.
+/// The beginning of a typed UTC day, for the admin API, which refuses other texts.
 pub(crate) fn begin_of_day(day: &str) -> String {
     format!("{day}T00:00:00Z")
 }
@@ -260,7 +260,7 @@ pub(crate) fn is_midnight(rfc3339: &str) -> bool {
     rfc3339.ends_with("T00:00:00Z")
 }
 
-/// The time from which something is valid: the day, and with the time of day if it is not the beginning of one.
+/// The time from which something is valid: the day, with the time of day unless it is the beginning of the day.
 pub(crate) fn beginning(t: Locale, rfc3339: &str) -> Option<TimeText> {
     if is_midnight(rfc3339) { date(t, rfc3339) } else { time(t, rfc3339) }
 }
@@ -276,7 +276,7 @@ pub(crate) fn month_begin(now: Timestamp) -> String {
     crate::time::rfc3339(Timestamp::of_month(now.month()))
 }
 
-/// How much of an amount is spent, in percent, at most 100. For the width of a meter only.
+/// How much of an amount is spent, in percent, at most 100. Only for the width of a meter.
 pub(crate) fn share_of(spent: &str, amount: &str) -> u32 {
     let number = |text: &str| NanoUsd::parse(text).map_or(0, |amount| i128::from(amount.0.max(0)));
     let (spent, amount) = (number(spent), number(amount));

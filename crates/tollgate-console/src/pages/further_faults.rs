@@ -1,5 +1,5 @@
-//! Every fault of a form at once. The admin API looks at each value first, and at what needs the clock or other rows only once all values
-//! are possible, so that one call may not name every fault.
+//! Reports every fault of a form at once. The admin API checks each value first, and conditions on the clock or other rows only once all
+//! values are valid, so one call may not report every fault.
 
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ pub(super) async fn with_further_faults(
         }
         let rest = ApiCall { path: path.clone(), query: "dry_run=true".to_owned(), body: body.clone() };
         let Err(found) = request.call(route, rest).await else { break };
-        // A fault of what was left out, and a refusal that is about no field, is not one of what was typed.
+        // A fault of a field that was left out, or a refusal about no field, is not a fault of the typed values.
         let is_new = |fault: &ApiError| member_of(fault, &body).is_some_and(|member| !left_out.contains(&member));
         error = error.with_others(found.each().into_iter().filter(is_new).collect());
     }

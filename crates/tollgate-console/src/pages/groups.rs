@@ -56,7 +56,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
 const PAGE: usize = 100;
 /// Models that the preview names.
 const MAX_OFFERS: usize = 500;
-/// Channels that a form offers to choose from: as many as the list of channels has.
+/// Maximum number of channels to choose from: as many as the list of channels has.
 const MAX_CHANNELS: &str = "1000";
 
 #[derive(Debug, Template)]
@@ -152,7 +152,7 @@ fn default_of_new_members(request: &PageRequest) -> String {
     registration.group.filter(|_| registration.mode == RegistrationMode::Open).unwrap_or_else(|| DEFAULT_GROUP.to_owned())
 }
 
-/// The groups with their members, keys and models; without them when the database is busy: the list matters more.
+/// The groups with their members, keys and models. While the database is busy the list is shown without them.
 async fn found(request: &PageRequest, mut query: Vec<(&str, &str)>) -> Result<ApiPage<GroupObject>, ApiError> {
     let without_use = get(&query);
     query.push(("use", "true"));
@@ -207,7 +207,7 @@ async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let group = read_group(&request).await?;
     let form = form::values(&group);
-    // The form matters more than what it offers.
+    // A form is shown even if its preview fails.
     let offers = offers(&request, None, &form).await.ok();
     group_page(&request, Some(&group), &FormState::of(form), offers).await
 }
@@ -289,7 +289,7 @@ fn offers_part(request: &PageRequest, form: &FormData, found: Result<Offers, Api
     let offers = match found {
         Ok(offers) => Some(offers),
         Err(error) => {
-            // What is not the fault of a field fails.
+            // An error that is not about a field is returned.
             form::refused(t, form, error)?;
             None
         }

@@ -1,4 +1,4 @@
-//! Colours of the lines that pages give to copy: strings, numbers, comments and the words that begin something. One scanner serves
+//! Colours of the lines that pages offer for copying: strings, numbers, comments, keywords and commands. One scanner serves
 //! shell, Python, JavaScript and TOML, because the lines are short and written by this crate.
 
 /// A piece of code with the class of its colour; empty for plain text.
@@ -59,7 +59,7 @@ fn span(text: &str, belongs: impl Fn(char) -> bool) -> usize {
     text.find(|c| !belongs(c)).unwrap_or(text.len())
 }
 
-/// Length of a text in quotes; one without an end goes to the end of the lines.
+/// Length of a text in quotes; without a closing quote it extends to the end of the lines.
 fn string(text: &str, quote: char, escapes: bool) -> usize {
     let mut is_escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -40,7 +40,7 @@ use crate::{api_error::ApiError, dispatch::ApiCall};
 /// Maximum number of keys listed, and of those whose budgets are read.
 const MAX_KEYS: usize = 20;
 const MAX_ALLOWANCES: usize = 3;
-/// Number of requests that the median of the times to the first content is of.
+/// Number of requests whose times to the first content give the median.
 const TIMED: &str = "100";
 
 pub(super) static ROUTES: &[PageRoute] =
@@ -105,7 +105,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let may_make_keys = !super::playground::groups_for_keys(&request).await?.is_empty();
     let base = model_url(&request);
     let document = document_for(&request, None, None).await?;
-    // Without a key that works, the models that the member sees.
+    // Without a working key, shows the models that the member sees.
     let shown = document.data.iter().map(|model| model.id.as_str()).filter(|_| own.is_empty());
     let first_model = first_model(&request, own.iter().map(String::as_str).chain(shown)).await?.unwrap_or("MODEL");
     let member = request.signed_in.as_ref().map(|signed_in| signed_in.member.id.to_string()).unwrap_or_default();
@@ -176,7 +176,7 @@ pub(super) fn own_model_url(request: &PageRequest) -> String {
     }
 }
 
-/// The model that lines to copy name: the first that a channel of a provider serves, else the first, which may be the one of the built-in
+/// The model in the lines to copy: the first that a provider's channel serves, else the first of all, which may be that of the built-in
 /// channel.
 pub(super) async fn first_model<'a>(
     request: &PageRequest,
@@ -217,9 +217,9 @@ async fn own_keys(request: &PageRequest) -> Result<Vec<KeyView>, ApiError> {
 
 struct Budgets {
     balance: Option<String>,
-    /// The models that the first active key may use, one of which examples name.
+    /// The models that the first active key may use; examples name one of them.
     models: Vec<String>,
-    /// Those of the member, of the first active keys and of their groups.
+    /// The budgets of the member, of the first active keys and of their groups.
     entries: Vec<BudgetEntry>,
     /// Thresholds of the profile that the member's own budgets and the balance have reached.
     notices: Vec<NoticeEntry>,
@@ -240,7 +240,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         if index == 0 {
             models = allowance.models;
             let of_member = allowance.budgets.iter().filter(|budget| budget.is_of_member());
-            notices.extend(of_member.filter_map(|budget| budget.notice(t, preferences.told_at_percents())));
+            notices.extend(of_member.filter_map(|budget| budget.notice(t, preferences.effective_percents())));
         }
         gateway_renewals = spent_budget::renewals(t, &allowance.spent_gateway_budgets);
         // The member's budgets are the same for every key, those of a group for all that are in it.
@@ -255,7 +255,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, (&allowance.name, request.is_operator()), now)));
         groups.extend(groups_of_key);
     }
-    let of_balance = balance.as_deref().and_then(|balance| NoticeEntry::of_balance(t, balance, preferences.told_below()));
+    let of_balance = balance.as_deref().and_then(|balance| NoticeEntry::of_balance(t, balance, preferences.effective_balance()));
     notices.extend(of_balance);
     Ok(Budgets { balance, models, entries: blocking_first(entries), notices, gateway_renewals })
 }

@@ -29,7 +29,7 @@ pub(crate) struct Linked<'a> {
     pub(crate) is_link: bool,
 }
 
-/// The pieces of a text in which addresses of pages are links. Other schemes are none.
+/// The pieces of a text in which web addresses are links. Addresses with other schemes stay text.
 pub(crate) fn linked(text: &str) -> Vec<Linked<'_>> {
     let mut found: Vec<Linked<'_>> = Vec::new();
     let mut begin = 0;
@@ -39,7 +39,7 @@ pub(crate) fn linked(text: &str) -> Vec<Linked<'_>> {
         }
         let rest = &text[at..];
         let end = rest.find(|c: char| c.is_whitespace() || "<>\"'()\u{3002}\u{ff0c}\u{ff09}".contains(c)).unwrap_or(rest.len());
-        // The end of a sentence is none of its last address.
+        // Punctuation at the end of a sentence does not belong to its last address.
         let address = rest[..end].trim_end_matches(['.', ',', ';', ':', '!', '?']);
         let is_page = ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme));
         if is_page && Url::parse(address).is_ok_and(|url| url.has_host()) {

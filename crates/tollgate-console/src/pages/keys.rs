@@ -106,7 +106,7 @@ struct KeysPage {
     /// Actions on the chosen rows: value and label.
     actions: Vec<(&'static str, &'static str)>,
     rows: Vec<(KeyRow, RowMenu)>,
-    /// What all keys of the filter used together.
+    /// The total usage of all keys of the filter.
     sums: Option<String>,
     /// The address of the list, to which the actions of a row return.
     here: String,
@@ -132,7 +132,7 @@ struct KeyPage {
     /// When each budget of the whole gateway renews that is spent.
     gateway_renewals: Vec<Option<TimeText>>,
     by_protocol: Vec<ProtocolLines>,
-    /// Whether the key can be used, but its groups and its own models leave none.
+    /// Whether the key can be used, but its groups and its own list of models leave it without a model.
     has_no_model: bool,
     /// Model that the playground begins with.
     model: String,
@@ -198,12 +198,12 @@ async fn list_page(request: &PageRequest, refused: Option<&FormState>) -> Result
     PageReply::page(refused.map_or(http::StatusCode::OK, FormState::status), &template)
 }
 
-/// What a saved view keeps of a query.
+/// The part of a query that a saved view keeps.
 pub(super) fn kept_query(request: &PageRequest, query: &FormData) -> String {
     KeyFilter::of(query, request.is_operator()).address(&[])
 }
 
-/// The keys with their use in this month; without it when the database is busy: the list matters more.
+/// The keys with their usage in this month. While the database is busy the list is shown without it.
 async fn found(request: &PageRequest, mut pairs: Vec<(&str, &str)>) -> Result<ApiPage<KeyObject>, ApiError> {
     let without_use = get(&pairs);
     pairs.push(("use", "true"));
@@ -229,7 +229,7 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     key_page(&request, &FormState::default(), None).await
 }
 
-/// What a key may use; a key that can no longer be used has no allowance.
+/// The allowance of a key; `None` for a key that can no longer be used.
 async fn allowance(request: &PageRequest, key: &str) -> Result<Option<Allowance>, ApiError> {
     let call = ApiCall { path: path_of(&[("key", key)]), ..ApiCall::default() };
     match request.read(operations::GET_KEY_ALLOWANCE, call).await {

@@ -51,7 +51,7 @@ pub(crate) struct LayoutMember {
     pub(crate) name: String,
     pub(crate) initial: String,
     pub(crate) role: &'static str,
-    /// With a mask that no other answer has.
+    /// The token with a mask that is new for each answer.
     pub(crate) csrf_token: String,
 }
 
@@ -89,7 +89,7 @@ pub(crate) enum Script {
     Password,
 }
 
-/// Entries of the navigation below a heading.
+/// Entries of the navigation below one heading.
 #[derive(Debug)]
 pub(crate) struct NavSection {
     /// Empty for the first.
@@ -105,7 +105,7 @@ pub(crate) struct NavEntry {
     /// The letter after `g` that goes there.
     pub(crate) letter: &'static str,
     pub(crate) is_current: bool,
-    /// How many things wait there, and the same in words.
+    /// Number of things that need attention there, and the same in words.
     pub(crate) count: Option<(String, String)>,
     /// Whether visitors see it, too.
     pub(crate) is_public: bool,
@@ -319,7 +319,7 @@ impl Layout {
         self
     }
 
-    /// The bar of the public pages even for those who have signed in: set-up.
+    /// Uses the bar of the public pages even for signed-in members, as the set-up does.
     pub(crate) fn public_shell(self) -> Self {
         Self { is_public_shell: true, ..self }
     }

@@ -70,7 +70,7 @@ struct CoversObject {
 
 #[derive(Debug)]
 pub(super) struct LedgerRow {
-    /// Entries are in the order of their numbers. The time of one that charges requests is that of the last of them.
+    /// Entries are ordered by number. An entry that charges requests has the time of the last of them.
     pub(super) number: String,
     pub(super) at: Option<TimeText>,
     pub(super) member: String,
@@ -121,10 +121,10 @@ fn period(request: &PageRequest) -> Option<Period> {
     is_asked.then(|| Period::of(&request.query, request.state.gateway.now()))
 }
 
-/// The picker, in which no period is a choice, too.
+/// The picker, which also offers no period.
 fn picker(request: &PageRequest, period: Option<&Period>) -> PeriodPicker {
     let (t, address) = (request.t(), request.url("/ledger"));
-    // A new period begins at its first page.
+    // A new period starts at its first page.
     let kept = request.query.pairs().filter(|(name, _)| ![AFTER, BACK, "bars"].contains(name));
     let kept = FormData::of_pairs(kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
     let shown = period.cloned().unwrap_or_else(|| Period::of(&FormData::default(), request.state.gateway.now()));

@@ -22,7 +22,7 @@ pub(crate) struct LineSeries {
     pub(crate) class: &'static str,
     pub(crate) label: &'static str,
     pub(crate) total: Option<String>,
-    /// One for each time, in microseconds.
+    /// The figures, one for each time, in microseconds.
     pub(crate) figures: Vec<Option<u64>>,
 }
 
@@ -109,7 +109,7 @@ fn columns(rows: &[(TimeText, Vec<String>)], series: &[LineSeries]) -> Vec<LineC
     rows.iter().enumerate().filter_map(column).collect()
 }
 
-/// The line through figures. One without neighbours is a short stroke, so that it is seen.
+/// The line through figures. A figure without neighbours is a short stroke, so that it is visible.
 fn path(figures: &[Option<u64>], top: u64, (width, height): (u64, u64)) -> String {
     let last = figures.len().saturating_sub(1).max(1);
     let mut path = String::new();
@@ -139,7 +139,8 @@ pub(crate) struct Spark {
 }
 
 impl Spark {
-    /// `None` for fewer than two figures. The scale begins at the lowest figure: the line shows the course and not the height.
+    /// `None` for fewer than two figures. The scale begins at the lowest figure, because the line shows the trend and not the
+    /// height.
     pub(crate) fn of(figures: &[u64]) -> Option<Self> {
         let (low, high) = (figures.iter().min()?, figures.iter().max()?);
         if figures.len() < 2 {

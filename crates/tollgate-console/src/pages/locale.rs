@@ -100,17 +100,17 @@ impl Locale {
         }
     }
 
-    /// The text of a key. One that is missing is shown as the key; a test excludes that.
+    /// The text of a key. A missing text is shown as its key; a test excludes that.
     pub(crate) fn say(self, key: &'static str) -> &'static str {
         self.language.texts().get(key).map_or(key, String::as_str)
     }
 
-    /// A text with `{name}` replaced by values. Values are not looked at again.
+    /// A text with each `{name}` replaced by its value. Placeholders within values are not replaced.
     pub(crate) fn say_with(self, key: &'static str, values: &[(&str, &str)]) -> String {
         fill(self.say(key), values)
     }
 
-    /// A text for a number of things, of `one` for exactly one and of `other` for the rest; `{count}` is the number.
+    /// A text for a number of things: `one` for exactly one, else `other`; `{count}` is the number.
     pub(crate) fn say_count(self, one: &'static str, other: &'static str, count: u64) -> String {
         let key = if count == 1 { one } else { other };
         self.say_with(key, &[("count", &super::format::integer(count))])

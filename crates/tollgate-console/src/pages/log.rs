@@ -77,14 +77,14 @@ struct LogPage {
     until: String,
     /// The fault of the time.
     time_fault: Option<String>,
-    /// Whether the further fields are shown from the beginning: they were asked for, or one of them has a fault.
+    /// Whether the further fields start open: they were requested, or one of them has a fault.
     shows_more: bool,
     /// The same of all fields on a phone.
     shows_filters: bool,
     views: SavedViews,
     suggestions: Suggestions,
     found: LogPart,
-    /// The request id that was looked for.
+    /// The request id that was searched for.
     wanted: String,
     /// The record that the address opens beside the list.
     open: Option<RecordDrawer>,
@@ -102,7 +102,7 @@ struct LogPart {
     /// Address at which new records are announced.
     live: String,
     problem: Option<String>,
-    /// Filters whose values cannot be. Nothing was searched.
+    /// Filters with impossible values. Nothing was searched.
     faults: Vec<FilterFault>,
     /// Parameters of the address that were left out, as sentences.
     unknown: Vec<String>,
@@ -118,13 +118,13 @@ struct LogPart {
     /// A request to send, where there is none yet.
     command: Option<String>,
     clear: String,
-    /// The address of the same filter over the longest range; none if that is shown.
+    /// The address of the same filter over the longest range; `None` if that range is shown.
     wider: Option<String>,
     /// The address of older records.
     older: Option<String>,
     newer: Option<String>,
     newest: Option<String>,
-    /// The time that a search reached which took too long.
+    /// The time that a search reached before it was stopped because it took too long.
     searched_until: Option<format::TimeText>,
 }
 
@@ -271,12 +271,12 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     PageReply::ok(&template)
 }
 
-/// What a saved view keeps of a query.
+/// The part of a query that a saved view keeps.
 pub(super) fn kept_query(request: &PageRequest, query: &FormData) -> String {
     LogFilter::of(query, request.state.gateway.now(), request.is_operator()).query(None)
 }
 
-/// The record of `open` in the address; none if it is not there or not the reader's.
+/// The record of `open` in the address; `None` if it does not exist or the reader may not see it.
 async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<Option<RecordDrawer>, PageFailure> {
     let Some(id) = request.query.filled(OPEN) else { return Ok(None) };
     let call = ApiCall { path: path_of(&[("record", id)]), ..ApiCall::default() };
@@ -304,7 +304,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         is_chosen: filter.range == Some(word),
     });
     let chosen = |(field, value): (&str, String)| t.say_with("log.expected.of_field", &[("field", field), ("text", &value)]);
-    // Its times are typed in the fields of the form.
+    // Fixed times are typed in the form, to which this choice links.
     let custom = RangeChoice {
         label: t.say("period.custom"),
         link: request.url(&format!("/log?{}#since", filter.with_fixed(request.state.gateway.now()))),
@@ -388,7 +388,7 @@ async fn every_fault(request: &PageRequest, mut query: Vec<(&str, String)>, erro
     query.retain(|(name, _)| !at_fault.iter().any(|known| known == name));
     match read_records(request, &query, "1").await {
         Err(further) if further.is_about_input() && further.param().is_some() => Ok(error.with_others(further.each())),
-        // A failure of the gateway hides no fault of the filter that is known already.
+        // If the repeated request fails because of the gateway, the faults that are known already are still shown.
         Ok(_) | Err(_) => Ok(error),
     }
 }
@@ -418,7 +418,7 @@ fn chart(request: &PageRequest, filter: &LogFilter, buckets: &Buckets) -> Chart 
     outcome_chart(request.t(), buckets, |bucket| request.url(&format!("/log?{}", filter.within(&bucket.at, bucket.width_s))))
 }
 
-/// Requests over time by outcome; each bar leads to the records of its time.
+/// Requests over time by outcome; each bar links to the records of its time.
 pub(super) fn outcome_chart(t: Locale, buckets: &Buckets, link: impl Fn(&Bucket) -> String) -> Chart {
     let total = |outcome: &str| buckets.items.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.of(outcome)));
     let series = OUTCOMES.map(|(outcome, class)| BarSeries {

@@ -1,4 +1,4 @@
-//! A state as an icon and a word: never by colour alone.
+//! A state as an icon and a word, so that colour is never the only difference.
 
 use super::locale::Locale;
 

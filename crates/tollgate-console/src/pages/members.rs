@@ -107,7 +107,7 @@ struct MemberPage {
     t: Locale,
     banner: Option<String>,
     member: MemberDetail,
-    /// The link that sets a password, this once.
+    /// The link that sets a password, shown only once.
     link: Option<String>,
     /// Admins only, as all that follows.
     form: Option<FormView>,
@@ -153,7 +153,7 @@ fn tabs(request: &PageRequest, current: MembersTab) -> Vec<Tab> {
     ]
 }
 
-/// What a saved view keeps of a query.
+/// The part of a query that a saved view keeps.
 pub(super) fn kept_query(query: &FormData) -> String {
     MemberFilter::of(query).address()
 }
@@ -190,7 +190,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     PageReply::ok(&template)
 }
 
-/// The members with their last requests; without them when the database is busy: the list matters more.
+/// The members with their last requests. While the database is busy the list is shown without them.
 async fn found(request: &PageRequest, mut pairs: Vec<(&str, &str)>) -> Result<ApiPage<MemberObject>, ApiError> {
     let without_use = get(&pairs);
     pairs.push(("use", "true"));
@@ -339,7 +339,7 @@ async fn member_page(
     PageReply::page(state.status(), &template)
 }
 
-/// Money in, or a correction. The key makes a form that is sent twice one posting.
+/// A top-up or an adjustment. Because of the key, a form that is sent twice makes one posting.
 fn money_form(request: &PageRequest, state: &FormState, path: &str) -> FormView {
     let t = request.t();
     let kinds = [("top_up", t.say("ledger.top_up")), ("adjust", t.say("ledger.adjust"))];
@@ -380,7 +380,7 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
 }
 
-/// Undoes that a member was suspended.
+/// Undoes the suspension of a member.
 async fn activate(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
     let body = Map::from_iter([("status".to_owned(), Value::from("active"))]);

@@ -186,7 +186,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     Ok(keeping(&request, reply, (t, unit)))
 }
 
-/// The reply with the choices of its address, which the browser keeps.
+/// Adds cookies to the reply so that the browser keeps the choices of the address.
 fn keeping(request: &PageRequest, reply: PageReply, (t, unit): (Locale, TokenUnit)) -> PageReply {
     let unit = request.query.has("unit").then(|| unit.keep());
     let kept = [unit, currency::keep(request, t)];

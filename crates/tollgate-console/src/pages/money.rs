@@ -66,11 +66,11 @@ enum Shown {
     All,
     /// Six significant digits.
     Significant,
-    /// Without more than its cents where there is a whole unit.
+    /// Without more than its cents if it is at least a whole unit.
     Cents,
     /// The same, cut off instead of rounded.
     CentsBelow,
-    /// With its cents, so that the amounts of a column stand under each other.
+    /// With its cents, so that the amounts of a column align.
     Column,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn symbol(t: Locale) -> &'static str {
     Symbol::of(t).text
 }
 
-/// A figure beside the lines of a chart, of an amount in billionths of the display currency.
+/// A figure beside the lines of a chart, for an amount in billionths of the display currency.
 pub(crate) fn of_scale(t: Locale, nano: u64) -> String {
     let (whole, rest) = (nano / 1_000_000_000, nano % 1_000_000_000);
     if whole >= 1_000 || (whole >= 2 && rest == 0) {
@@ -204,7 +204,7 @@ impl Parts {
         let least = symbol.decimals;
         let kept = match shown {
             Shown::All => self.fraction.len(),
-            // An amount that would read as zero in its column shows its first digits.
+            // An amount that would round to zero in its column shows its first digits.
             Shown::Column if is_below_one && zeros >= least => zeros + 2,
             Shown::Column => least,
             _ if is_below_one => zeros + DIGITS,

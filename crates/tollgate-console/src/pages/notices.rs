@@ -33,8 +33,8 @@ pub(crate) fn balance(t: Locale, balance: &str, least: &str) -> String {
     t.say_with("notices.balance", &[("balance", &balance), ("least", &least)])
 }
 
-/// The mail about what a member has reached, in the member's language. `url` is the address of the console, if it is known. `None`
-/// if members get no notice of any of the conditions.
+/// The mail about the thresholds that a member has reached, in the member's language. `url` is the address of the console, if it
+/// is known. `None` if members are not notified of any of the conditions.
 #[must_use]
 pub fn notice_mail(
     preferences: &MemberPreferences,

@@ -45,10 +45,10 @@ use crate::{api_error::ApiError, dispatch::ApiCall, time::rfc3339};
 
 pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/overview", SeenBy::Role(AdminScope::Operator), page!(show))];
 
-/// Open alerts that are shown, of those that are read.
+/// Maximum number of open alerts that are shown.
 const MAX_ALERTS: usize = 5;
 const ALERTS: &str = "1000";
-/// Models without a price that one alert names.
+/// Maximum number of models without a price that one alert names.
 const NAMED: usize = 5;
 
 #[derive(Debug, Template)]

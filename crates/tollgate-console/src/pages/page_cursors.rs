@@ -3,13 +3,13 @@
 
 use super::form::FormData;
 
-/// The cursor after which a page begins; none: it is the first.
+/// The cursor after which a page begins; `None` for the first page.
 pub(crate) const AFTER: &str = "after";
 /// The cursors of the pages between the first one and this one, in their order.
 pub(crate) const BACK: &str = "back";
 /// Cursors of earlier pages in an address.
 const MAX_BACK: usize = 20;
-/// In place of the cursors of pages that are further back.
+/// Stands for the cursors of pages that are further back.
 const FURTHER: &str = "-";
 
 /// The parameters of a page.
@@ -48,8 +48,8 @@ impl PageCursors {
         pairs(&back, Some(next.to_owned()))
     }
 
-    /// The page before this one: without parameters if it is the first. `None` on the first page, and where the cursor of the page
-    /// before is no longer known.
+    /// The previous page; without parameters if that is the first. `None` on the first page, and if the cursor of the previous
+    /// page is no longer known.
     pub(crate) fn previous_page(&self) -> Option<CursorPairs> {
         self.after.as_ref()?;
         match self.back.split_last() {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn way_back_is_the_way_forth() {
+    fn links_back_repeat_the_pages_in_reverse() {
         let mut page = PageCursors::default();
         assert_eq!((page.after(), page.previous_page()), (None, None));
         let mut way = vec![page.clone()];

@@ -130,7 +130,8 @@ fn of_passkey(request: &PageRequest) -> Result<ApiCall, ApiError> {
     Ok(ApiCall { path, ..ApiCall::default() })
 }
 
-/// Asks for the password before the browser makes a passkey: one that is refused afterwards would stay on the device.
+/// Asks for the password before the browser makes a passkey, because a passkey that is refused afterwards would stay on
+/// the device.
 async fn begin(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
     let name = form.value("passkey_name").trim();
@@ -179,7 +180,7 @@ async fn add(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
                 Some(reason) => error.because(reason),
                 None => error,
             };
-            // Keep only the name of the form's values.
+            // Of the form's values keep only the name.
             let typed = FormData::of(&[("passkey_name", form.value("name"))]);
             profile_page(&request, &FormState::refused(request.t(), &typed, &error, &[])?).await
         }

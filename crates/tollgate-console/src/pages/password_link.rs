@@ -37,7 +37,7 @@ struct PasswordLinkPage {
     t: Locale,
     banner: Option<String>,
     link: LinkView,
-    /// Those of the set-up, if it begins here.
+    /// The steps of the set-up, if it begins here.
     steps: Vec<SetUpStep>,
     token: String,
     /// The name of the first admin, in the set-up.
@@ -87,7 +87,7 @@ pub(super) fn new_password(t: Locale, form: &FormState) -> (Control, Control) {
 pub(super) struct PasswordStrength {
     t: Locale,
     min: usize,
-    /// Passwords that are refused because everybody tries them.
+    /// Passwords that are refused because they are the most common.
     tried_first: String,
     short: String,
 }

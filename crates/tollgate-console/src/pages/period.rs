@@ -1,4 +1,4 @@
-//! The time that a page is about, as its address holds it: until now, this month, or between two fixed times.
+//! The period of a page, from its address: until now, this month, or between two fixed times.
 
 use tollgate_core::Timestamp;
 use url::form_urlencoded::Serializer;
@@ -25,7 +25,7 @@ const MAX_CHOSEN_BARS: i64 = 200;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Period {
-    /// The word of one that ends now; `None` for fixed times.
+    /// The word of a period that ends now; `None` for fixed times.
     word: Option<&'static str>,
     pub(crate) since: Timestamp,
     pub(crate) until: Timestamp,
@@ -52,7 +52,7 @@ pub(crate) struct PeriodPicker {
     pub(crate) since: String,
     pub(crate) until: String,
     pub(crate) is_fixed: bool,
-    /// Widths of bars; none where one is all there can be.
+    /// Widths of bars; empty if only one is possible.
     pub(crate) widths: Vec<PeriodChoice>,
 }
 
@@ -190,7 +190,7 @@ impl Period {
         widths
     }
 
-    /// Whether it is longer than two days.
+    /// Whether the period is longer than two days.
     pub(crate) const fn has_days(&self) -> bool {
         self.until.0 - self.since.0 > 2 * 1_440 * MINUTE_US
     }
@@ -233,7 +233,7 @@ pub(crate) fn chosen_width(query: &FormData) -> Option<&'static str> {
     WIDTHS.into_iter().find(|width| *width == query.value("bars"))
 }
 
-/// The words of the times until now that can be chosen.
+/// The words of the selectable periods that end now.
 pub(crate) fn words() -> impl Iterator<Item = &'static str> {
     UNTIL_NOW.into_iter().map(|(word, _)| word).chain([MONTH])
 }
@@ -257,12 +257,12 @@ pub(crate) fn label(t: Locale, word: &str) -> &'static str {
     }
 }
 
-/// A point in time as an address has it, or as a field of a form sends it: without seconds and in UTC.
+/// A point in time from an address, or from a field of a form, which has no seconds and is in UTC.
 fn time(text: &str) -> Option<Timestamp> {
     parse_rfc3339(text).or_else(|| parse_rfc3339(&format!("{text}:00Z")))
 }
 
-/// The value of a field of a time, in UTC.
+/// The value of a time for a form's field, in UTC.
 fn field(at: Timestamp) -> String {
     rfc3339(at).chars().take(16).collect()
 }
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(bars("range=7d&bars=hour"), (169, ("width", "hour")));
         assert_eq!(bars("range=7d&bars=day"), (8, ("width", "day")));
         assert_eq!(bars("range=30d&bars=hour").1, ("buckets", "32"), "720 bars are too many");
-        assert_eq!(bars("range=1h&bars=day").1, ("buckets", "32"), "two bars are no chart");
+        assert_eq!(bars("range=1h&bars=day").1, ("buckets", "32"), "two bars are not a chart");
         assert_eq!(bars("range=24h&bars=week").1, ("buckets", "32"));
         assert_eq!(of(&of("range=7d&bars=hour").query()).bars(), ("width", "hour"));
         let query = FormData::parse(b"split=key&range=7d&bars=day");

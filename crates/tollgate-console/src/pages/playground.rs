@@ -42,7 +42,7 @@ struct PlaygroundPage {
     efforts: [&'static str; 3],
     /// Prefix for the names of icons.
     icons: String,
-    /// What is wrong with a key, by the code of the error, as JSON.
+    /// Messages about a refused key, by the code of the error, as JSON.
     faults: String,
     words: Vec<(&'static str, &'static str)>,
     /// Of the currency in which amounts are shown.
@@ -128,7 +128,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 }
 
 /// The address to which pages send model requests, which is where this process takes them, and its origin if that is not the console's.
-/// Other addresses of model requests are for people.
+/// Other addresses of model requests are only shown.
 pub(super) fn sending(request: &PageRequest) -> (String, Option<String>) {
     let own = own_model_url(request);
     let other = other_origin(request, &own);
@@ -141,7 +141,7 @@ fn other_origin(request: &PageRequest, base: &str) -> Option<String> {
     (origin != request.state.identity.settings.url.origin()).then(|| origin.ascii_serialization())
 }
 
-/// What is wrong with a key, or why none can be made, by the code of the error.
+/// Messages about a refused key, or about why no key can be made, by the code of the error.
 fn faults(t: Locale) -> String {
     let said = [
         ("invalid_api_key", t.say("key_check.invalid")),

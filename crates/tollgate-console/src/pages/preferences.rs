@@ -204,8 +204,8 @@ pub(crate) struct Preferences {
 }
 
 impl Preferences {
-    /// Those of the signed-in member come first, then those of the browser.
-    /// `usual`: the default language from the settings; `None`: that of the browser.
+    /// The preferences of the signed-in member come first, then those of the browser. `usual`: the default language
+    /// from the settings; `None`: that of the browser.
     pub(crate) fn of(
         headers: &HeaderMap,
         member: Option<&MemberPreferences>,

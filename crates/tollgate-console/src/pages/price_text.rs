@@ -1,4 +1,4 @@
-//! Prices of the admin API as pages show them: one figure a kind of token.
+//! Prices of the admin API as pages show them: one figure for each kind of token.
 
 use serde_json::Value;
 use tollgate_core::{Multiplier, ScheduledPrice};
@@ -29,7 +29,7 @@ pub(crate) const KINDS: [&str; 12] = [
     "output_media",
 ];
 
-/// The words for a kind of figures; `None` for kinds that have none.
+/// The words for a kind of figures; `None` for an unknown kind.
 pub(crate) fn known_label(t: Locale, kind: &str) -> Option<&'static str> {
     let label = match kind {
         "input" => t.say("price.input"),
@@ -98,7 +98,7 @@ pub(crate) fn main_lines(t: Locale, price: &Value) -> Vec<PriceFigure> {
     if main.is_empty() { lines(t, price).into_iter().take(2).collect() } else { main }
 }
 
-/// A figure beside that of another price.
+/// A figure compared with that of another price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ComparedFigure {
     pub(crate) label: &'static str,

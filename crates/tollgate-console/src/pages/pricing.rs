@@ -123,7 +123,7 @@ fn filter(query: &FormData) -> Vec<(&'static str, &str)> {
     filter
 }
 
-/// A page of the list, and why it is not in the order that is asked for.
+/// A page of the list, and why it is not in the requested order.
 async fn found(
     request: &PageRequest,
     order: &mut ListOrder,
@@ -148,7 +148,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let now = crate::time::rfc3339(request.state.gateway.now());
     let (found, problem) = match found(&request, &mut order, &now).await {
         Ok(found) => found,
-        // A group that is not there any more.
+        // A group that was removed meanwhile.
         Err(error) if error.status == http::StatusCode::NOT_FOUND => (ApiPage::empty(), Some(t.say("problem.unknown_group"))),
         Err(error) => return Err(error.into()),
     };

@@ -26,9 +26,9 @@ struct ProblemPage {
     sentence: String,
     request_id: String,
     may_retry: bool,
-    /// The sign-in that failed can begin again.
+    /// Whether the failed sign-in can be started again.
     may_sign_in: bool,
-    /// If a form was sent that can be sent again: what the script says, which keeps what members typed.
+    /// If a form was sent that can be sent again: the script's message, because it keeps what was typed.
     form_kept: Option<&'static str>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
     text.to_owned()
 }
 
-/// The longest wait that is said in seconds.
+/// The longest wait that is shown in seconds.
 const LONGEST_IN_SECONDS: u32 = 90;
 
 /// Too many attempts, and how long to wait.
@@ -154,7 +154,7 @@ pub(crate) fn rows(t: Locale, error: &ApiError, places: &[FaultPlace]) -> Vec<(S
     error.rows().iter().map(|(name, fault)| (name.clone(), said(fault))).collect()
 }
 
-/// Why a service key is refused, to who holds it.
+/// Why a service key is refused, for its holder.
 pub(crate) fn say_of_service_key(t: Locale, error: &ApiError) -> String {
     match error.code() {
         "missing_api_key" => t.say("key_check.missing").to_owned(),
@@ -262,7 +262,7 @@ fn title(t: Locale, status: StatusCode) -> &'static str {
     }
 }
 
-/// What went wrong in a part of a page, in the place of the part. Without a script its link loads the whole page.
+/// The error of a part of a page, shown in place of the part. Without a script its link loads the whole page.
 pub(crate) fn part(request: &PageRequest, failure: &PageFailure) -> PageReply {
     let (internal, t) = (ApiError::internal(), request.t());
     let error = error_of(failure, &internal);
@@ -304,7 +304,7 @@ pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
     let t = request.t();
     let may_sign_in =
         matches!(error.code(), "challenge_ended" | "oidc_failed" | "oidc_refused" | "not_admitted" | "registration_closed");
-    // Forms of every page, such as the one that signs out, belong to none.
+    // Forms that every page has, such as the one that signs out, belong to no page.
     let has_form = request.page_of_form.as_deref().is_some_and(|page| page != "/");
     let is_missing = error.status == StatusCode::NOT_FOUND;
     let template = ProblemPage {

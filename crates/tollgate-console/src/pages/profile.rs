@@ -1,4 +1,5 @@
-//! The member's own page: password, one-time codes, passkeys, time zone, notices, sessions. Language and theme are forms of every page.
+//! The member's own page: password, one-time codes, passkeys, time zone, notices, sessions. The forms for language and theme are on
+//! every page.
 
 mod notices;
 
@@ -175,7 +176,7 @@ fn theme(request: &PageRequest, form: &FormState) -> Control {
     chosen(form, "theme", kept).choice("theme", t.say("theme.title"), choices)
 }
 
-/// An empty choice leaves it to the browser.
+/// An empty choice means the browser's.
 async fn change_display(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let zone = Some(request.form.value("time_zone").trim()).filter(|zone| !zone.is_empty());
     let mut body = Map::from_iter([("time_zone".to_owned(), zone.map_or(Value::Null, Value::from))]);

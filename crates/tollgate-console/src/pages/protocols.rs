@@ -1,4 +1,4 @@
-//! The protocols of callers as pages name them, out of the table of protocols.
+//! The protocols of callers as pages name them, from the table of protocols.
 
 use tollgate_protocol::{CallerSurface, Protocol};
 

@@ -151,7 +151,7 @@ fn named(channels: &[Value], row: String) -> String {
     name.map_or(row, str::to_owned)
 }
 
-/// The channel and the proxy of each line; `-` is none. A name may hold white space, an address does not.
+/// The channel and the proxy of each line; `-` means no proxy. Names may hold white space, addresses do not.
 fn lines(t: Locale, text: &str) -> Result<Vec<Value>, ApiError> {
     let (mut channels, mut faults) = (Vec::new(), Vec::new());
     for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -171,7 +171,7 @@ fn lines(t: Locale, text: &str) -> Result<Vec<Value>, ApiError> {
     Ok(channels)
 }
 
-/// A name without the white space and comma behind it.
+/// A name without trailing white space and comma.
 fn name(text: &str) -> &str {
     text.trim_end_matches([' ', '\t', ','])
 }

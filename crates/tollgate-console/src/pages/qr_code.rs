@@ -45,7 +45,7 @@ impl QrCode {
     }
 }
 
-/// The symbol with this mask; without one, with that which the standard prefers.
+/// The symbol with this mask, or with the mask that the standard's rules choose.
 fn symbol(text: &str, mask: Option<u32>) -> Option<Symbol> {
     let version = (1..=MAX_VERSION).find(|version| text.len() <= capacity(*version))?;
     let mut plain = Symbol::with_patterns(version);
@@ -60,7 +60,7 @@ fn size(version: usize) -> usize {
     17 + 4 * version
 }
 
-/// Codewords of data and error correction: all modules without those of the patterns and of format and version.
+/// Codewords of data and error correction: all modules except those of the patterns and of format and version.
 fn codewords(version: usize) -> usize {
     let mut modules = (16 * version + 128) * version + 64;
     if version >= 2 {
@@ -102,7 +102,7 @@ fn data_codewords(version: usize, text: &[u8]) -> Vec<u8> {
 /// The data in blocks with their error correction, codeword by codeword of each block.
 fn interleaved(version: usize, data: &[u8]) -> Vec<u8> {
     let (count, correction) = (BLOCKS[version - 1], CORRECTION[version - 1]);
-    // The last blocks have a codeword more.
+    // The last blocks have one more codeword.
     let (short, longer) = (data.len() / count, data.len() % count);
     let (first, last) = data.split_at(short * (count - longer));
     let blocks: Vec<&[u8]> = first.chunks(short).chain(last.chunks(short + 1)).collect();
@@ -211,7 +211,7 @@ impl Symbol {
         self.fixed[y * self.size + x] = true;
     }
 
-    /// A square around a module, as far as it is within the symbol. What is dark depends on the distance from the middle.
+    /// A square around a module, clipped to the symbol. Whether a module is dark depends on its distance from the middle.
     fn draw_square(&mut self, middle_x: usize, middle_y: usize, reach: usize, is_dark: impl Fn(usize) -> bool) {
         for y in middle_y.saturating_sub(reach)..=(middle_y + reach).min(self.size - 1) {
             for x in middle_x.saturating_sub(reach)..=(middle_x + reach).min(self.size - 1) {
@@ -220,7 +220,7 @@ impl Symbol {
         }
     }
 
-    /// The number of the version, which the larger ones have twice.
+    /// The version number, which larger versions contain twice.
     fn draw_version(&mut self, version: usize) {
         if version < 7 {
             return;
@@ -233,7 +233,7 @@ impl Symbol {
         }
     }
 
-    /// Level M, which is 0, and the mask: twice.
+    /// Level M, which is 0, and the mask, both written twice.
     fn draw_format(&mut self, mask: u32) {
         let bits = with_remainder(mask, 0x537, 10) ^ 0x5412;
         let is_dark = |i: usize| bits >> i & 1 == 1;
@@ -282,7 +282,7 @@ impl Symbol {
         masked
     }
 
-    /// How badly a symbol can be read: runs of one colour, squares, what looks like a finder pattern, and too much of one colour.
+    /// The penalty of a symbol: runs of one colour, squares, patterns similar to a finder pattern, and too much of one colour.
     fn penalty(&self) -> usize {
         let lines = |along_rows: bool| {
             (0..self.size).map(move |i| -> Vec<bool> {
@@ -319,7 +319,7 @@ fn alignments(version: usize) -> Vec<(usize, usize)> {
         return Vec::new();
     }
     let (count, last) = (version / 7 + 2, size(version) - 7);
-    // Even distances from the last one on; what is left over is between the first two.
+    // Even distances counted from the last one; the remainder is between the first two.
     let distance = (last - 6).div_ceil(2 * (count - 1)) * 2;
     let mut places: Vec<usize> = (0..count - 1).map(|i| last - i * distance).collect();
     places.push(6);

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{api_error::ApiError, response::InternalFailure, square::accepts_gzip};
 
-/// Everything comes from the console itself, nothing is inline, no other site shows it in a frame.
+/// Everything is loaded from the console itself, nothing is inline, and no other site may frame it.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -100,7 +100,7 @@ impl PageReply {
         reply.header("location", location)
     }
 
-    /// Makes the script that asked for a part of a page load this address of the console instead.
+    /// Makes the script that requested a part of a page load this address of the console instead.
     pub(crate) fn leaving_to(self, location: &str) -> Self {
         self.header("hx-redirect", location)
     }
@@ -138,8 +138,8 @@ impl PageReply {
         Self { cause, ..self }
     }
 
-    /// The answer to a request with these headers. A page is compressed if the browser takes it, except one that is sent in parts: each
-    /// of them is to be seen at once.
+    /// The answer to a request with these headers. A page is compressed if the browser accepts that, except a page that is sent in
+    /// parts, because each part must appear at once.
     pub(crate) fn response(self, asked: &HeaderMap) -> Response<Body> {
         let is_html =
             (!self.html.is_empty() || self.rest.is_some()) && !self.headers.iter().any(|(name, _)| *name == header::CONTENT_TYPE);

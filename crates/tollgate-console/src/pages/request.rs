@@ -44,7 +44,7 @@ pub(crate) struct PageRequest {
     pub(crate) signed_in: Option<SignedIn>,
     pub(crate) preferences: Preferences,
     pub(crate) appearance: Appearance,
-    /// Alerts that are not over, for the navigation of operators; `None`: not known.
+    /// Number of open alerts, for the navigation of operators; `None`: not known.
     pub(crate) open_alerts: Option<u64>,
 }
 
@@ -131,7 +131,7 @@ impl PageRequest {
         self.with_query(path, &[AFTER, BACK, OPEN], cursors)
     }
 
-    /// The address of the same list with this row beside it, or alone.
+    /// The address of the same list, with this row beside it or none.
     pub(crate) fn beside(&self, path: &str, row: Option<&str>) -> String {
         let row: Vec<_> = row.map(|row| (OPEN, row.to_owned())).into_iter().collect();
         self.with_query(path, &[OPEN], &row)
@@ -201,7 +201,7 @@ impl<T> ApiPage<T> {
 
 /// An answer of the admin API, read.
 pub(crate) fn read_answer<T: DeserializeOwned>(answer: ApiResponse) -> Result<T, ApiError> {
-    // By reference, because the code that takes an owned value apart is several times as large, for each type that is read.
+    // Parsed by reference: the generated code for an owned value is several times as large, for each type.
     read_value(T::deserialize(&answer.into_parts().0))
 }
 

@@ -171,8 +171,8 @@ async fn answer(
     (route.handler)(Arc::clone(page)).await
 }
 
-/// Alerts that are not over, for the navigation of operators. They share the count for some seconds; without an answer in a moment the
-/// page is shown without it.
+/// Number of open alerts, for the navigation of operators. The count is cached for some seconds; if it takes longer than a moment,
+/// the page is shown without it.
 async fn open_alerts(page: &PageRequest) -> Option<u64> {
     #[derive(Deserialize)]
     struct Rule {
@@ -204,13 +204,14 @@ fn to_sign_in(page: &PageRequest) -> PageReply {
             PageReply::empty(http::StatusCode::UNAUTHORIZED).leaving_to(&sign_in)
         }
         None => PageReply::redirect(&page.url(&format!("/sign-in?to={}", encoded(&page.address)))),
-        // The form that signs out has no page of its own.
+        // The sign-out form has no page of its own.
         Some("/") => PageReply::redirect(&page.url("/sign-in")),
         Some(form) => PageReply::redirect(&page.url(&format!("/sign-in?to={}&lost=form", encoded(form)))),
     }
 }
 
-/// The answer of a page, or that for its failure. Visitors are sent to the sign-in, and come back after it.
+/// The answer of a page, or the error page for its failure. Visitors are redirected to the sign-in, which returns to
+/// the page.
 fn finish(route: &PageRoute, page: &PageRequest, answered: Result<PageReply, PageFailure>) -> PageReply {
     let failure = match answered {
         Ok(reply) if page.preferences.toast.is_some() && route.method == Method::Get => {

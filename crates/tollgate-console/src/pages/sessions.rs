@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
-/// Sessions that are listed; no member has as many.
+/// Maximum number of listed sessions; no member has as many.
 const MAX_SESSIONS: &str = "100";
 
 #[derive(Debug, Deserialize)]

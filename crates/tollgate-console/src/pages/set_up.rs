@@ -126,7 +126,7 @@ fn set_up_path(name: &str) -> String {
 }
 
 async fn make_first_channel(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    // The first start made the channel that answers by itself.
+    // The first start has already made the built-in channel, so there is nothing to make.
     if request.form.value("provider") == "echo" && channels(&request).await?.iter().any(ChannelObject::is_built_in) {
         return Ok(PageReply::redirect(&request.url(KEY)));
     }
@@ -148,7 +148,7 @@ async fn key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     key_page(&request, &FormState::of(FormData::of(&[("name", &name)])), None)
 }
 
-/// A name that no key of the admin has. The first start made the key `first`.
+/// A name that no key of the admin has; the first start made the key `first`.
 async fn free_key_name(request: &PageRequest) -> Result<String, ApiError> {
     #[derive(Deserialize)]
     struct Named {

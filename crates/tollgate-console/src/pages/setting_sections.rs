@@ -1,4 +1,5 @@
-//! The sections of the page of settings. They follow what an admin sets, while the settings file follows what reads it.
+//! The sections of the page of settings, by subject; the settings file is organised by the part of the program that
+//! reads them.
 
 use super::locale::Locale;
 
@@ -73,7 +74,7 @@ impl SettingSection {
         })
     }
 
-    /// The place of a setting within its section, before those of the same place.
+    /// Sort key of a setting within its section.
     pub(super) fn place(name: &str) -> usize {
         GENERAL.iter().position(|known| *known == name).unwrap_or(GENERAL.len())
     }

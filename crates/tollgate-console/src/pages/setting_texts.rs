@@ -20,7 +20,7 @@ pub(super) fn doc<'a>(t: Locale, name: &str, english: &'a str) -> &'a str {
     }
 }
 
-/// What a setting is called; its name if it has no label.
+/// The label of a setting; its name if it has none.
 pub(super) fn label(t: Locale, name: &str) -> String {
     let labels = LABELS.get(name).map(|[en, zh_cn]| match t.language {
         Language::En => en,

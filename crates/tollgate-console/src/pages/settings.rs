@@ -1,4 +1,4 @@
-//! Settings: every one with value, default, source and environment variable; those that change at run time are changed here.
+//! Settings: value, default, source and environment variable of each, and forms for those that can change at run time.
 
 mod oidc_test;
 
@@ -65,7 +65,7 @@ struct SettingsPage {
 struct SettingsSection {
     name: &'static str,
     title: &'static str,
-    /// Address of a test of what the section sets.
+    /// Address of a test of the section's settings.
     test: Option<String>,
     rows: Vec<SettingRow>,
 }
@@ -168,7 +168,7 @@ impl SettingRow {
         }
     }
 
-    /// Whether its values need more than a line.
+    /// Whether its values need more than one line.
     fn is_long(&self) -> bool {
         [&self.value, &self.default].into_iter().flatten().any(|value| value.chars().count() > MAX_LINE)
     }

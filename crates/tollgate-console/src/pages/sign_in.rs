@@ -101,7 +101,7 @@ impl SignInStep {
     }
 }
 
-/// Goes to the page, or asks for the one-time code first.
+/// Redirects to the page, or asks for the one-time code first.
 pub(super) fn proceed(request: &PageRequest, step: SignInStep, to: &str) -> Result<PageReply, PageFailure> {
     match step {
         SignInStep::Done(headers) => Ok(PageReply::redirect(&request.url(to)).cookies(headers)),
@@ -173,7 +173,7 @@ async fn send(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let sent = [("login", form.value("login").trim()), ("password", form.value("password"))];
     match send_proof(&request, operations::SIGN_IN, &sent).await {
         Ok(answer) => proceed(&request, SignInStep::of(answer), to),
-        // An empty or overlong name or password is a wrong one.
+        // An empty or overlong name or password counts as wrong.
         Err(error) => {
             let error = if error.param().is_some() { ApiError::wrong_login() } else { error };
             let form = FormState::refused(request.t(), form, &error, &[])?;
@@ -215,7 +215,7 @@ async fn send_passkey(request: Arc<PageRequest>) -> Result<PageReply, PageFailur
     let sent = fields.map(|field| (field, form.value(field)));
     match send_proof(&request, operations::SIGN_IN_WITH_PASSKEY, &sent).await {
         Ok(answer) => proceed(&request, SignInStep::of(answer), to),
-        // A field that is empty or malformed is no valid passkey either.
+        // An empty or malformed field counts as an invalid passkey.
         Err(error) => {
             let error = if error.param().is_some() { ApiError::wrong_passkey() } else { error };
             let state = FormState::refused(request.t(), &FormData::of(&[("remember", form.value("remember"))]), &error, &[])?;

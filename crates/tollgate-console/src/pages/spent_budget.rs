@@ -1,4 +1,4 @@
-//! Budgets of the whole gateway that are spent. Callers learn that they are, and when they renew; amounts are for operators.
+//! Spent budgets of the whole gateway. Callers see that they are spent and when they renew; only operators see amounts.
 
 use serde::Deserialize;
 

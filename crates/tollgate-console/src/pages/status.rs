@@ -1,4 +1,4 @@
-//! `/status`: which models can be used now and could be lately, from the same data as the model square.
+//! `/status`: which models can be used now, and their recent availability, from the same data as the model square.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ struct StatusPage {
     icon: &'static str,
     sentence: String,
     rows: Vec<StatusRow>,
-    /// That not every model is on the page.
+    /// The note that not every model is on the page.
     cut: Option<String>,
     incidents: Vec<Incident>,
 }
@@ -50,7 +50,7 @@ struct StatusRow {
 struct Incident {
     model: String,
     link: String,
-    /// The first day and the last, newest first in the list.
+    /// The first and the last day; the list is ordered newest first.
     days: String,
     /// The share of the worst day.
     worst: String,
@@ -63,7 +63,7 @@ struct Incident {
 const GOOD_DAY: f64 = 0.95;
 const MAX_INCIDENTS: usize = 50;
 
-/// The incidents of an offer: its bad days, those that follow each other together.
+/// The incidents of an offer: its bad days, with consecutive days joined.
 fn incidents(t: Locale, offer: &ModelOffer, (model, link): (&str, &str), today: i64) -> Vec<Incident> {
     let shares = &offer.month.buckets;
     let bad = |index: &usize| shares[*index].is_some_and(|share| share < GOOD_DAY);

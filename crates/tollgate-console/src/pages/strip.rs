@@ -1,4 +1,5 @@
-//! A channel or account over an hour or a day as a strip of cells, and its state now, out of the health routes of the admin API.
+//! The availability of a channel or account over an hour or a day as a strip of cells, and its current state, from the health
+//! routes of the admin API.
 
 use serde::Deserialize;
 
@@ -34,13 +35,13 @@ pub(crate) struct Strip {
 }
 
 impl Strip {
-    /// The last 60 minutes. `attempts` is how many requests were sent to it in that time.
+    /// The last 60 minutes. `attempts` is the number of requests sent to it in that time.
     pub(crate) fn of_hour(t: Locale, uptime: &UptimeObject, attempts: u64) -> Self {
         let cell = |(index, cell): (usize, &UptimeCell)| {
             let (class, y, height) = match (cell.state.as_deref(), cell.usable) {
                 (_, None) => ("idle", 7, 2),
                 (Some("off"), _) => ("idle", 13, 3),
-                // Some accounts of a channel could not be used: requests had others.
+                // Some accounts of a channel could not be used, others could.
                 (Some("degraded"), _) => ("part", 2, 14),
                 (_, Some(usable)) if usable >= 0.999 && attempts == 0 => ("idle", 14, 2),
                 (_, Some(usable)) if usable >= 0.999 => ("up", 5, 11),
@@ -113,7 +114,7 @@ pub(crate) fn account_mark(t: Locale, health: &HealthObject) -> Mark {
     }
 }
 
-/// The state of a channel by those of its accounts.
+/// The state of a channel, from the states of its accounts.
 pub(crate) fn channel_mark(t: Locale, is_on: bool, accounts: &[HealthObject]) -> Mark {
     let on: Vec<&HealthObject> = accounts.iter().filter(|account| account.status == "on").collect();
     let usable = on.iter().filter(|account| account.state == "usable" || account.state == "due").count();

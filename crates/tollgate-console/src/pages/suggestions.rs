@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{api_error::ApiError, square};
 
-/// Maximum number of values that are suggested. A field that can have more is only typed.
+/// Maximum number of suggested values. A field with more possible values has no suggestions.
 const MAX: usize = 200;
 /// The same as the limit of a list.
 const LIMIT: &str = "200";
@@ -57,14 +57,14 @@ impl Names {
     }
 }
 
-/// Value, and how it is shown if that is something else.
+/// Value, and its label if that differs.
 type Suggested = (String, String);
 
 #[derive(Debug, Default)]
 pub(super) struct Suggestions(Vec<(Names, Vec<Suggested>)>);
 
 impl Suggestions {
-    /// The names that the reader may see. Those that cannot be read are not suggested: the page matters more.
+    /// The names that the reader may see. If names cannot be read, the page is shown without suggestions.
     pub(super) async fn of(request: &PageRequest, wanted: &[Names]) -> Self {
         let mut lists = of_catalog(request).await.unwrap_or_default();
         for (names, list) in [(Names::Keys, operations::LIST_KEYS), (Names::Members, operations::LIST_MEMBERS)] {
@@ -93,7 +93,7 @@ impl Suggestions {
     }
 }
 
-/// The first names; one more than there may be says that there are too many.
+/// The first names; one more than the maximum means that there are too many.
 fn first(names: impl IntoIterator<Item = String>) -> Vec<Suggested> {
     names.into_iter().take(MAX + 1).map(|name| (name, String::new())).collect()
 }
@@ -132,7 +132,7 @@ async fn of_rows(request: &PageRequest, list: &'static str) -> Result<Vec<Sugges
     Ok(if found.next.is_some() { Vec::new() } else { values(found.items) })
 }
 
-/// Names, and ids of those that have the name of another.
+/// Names, with ids for rows whose name is not unique.
 fn values(rows: Vec<NamedRow>) -> Vec<Suggested> {
     let mut times: HashMap<String, usize> = HashMap::new();
     for row in &rows {

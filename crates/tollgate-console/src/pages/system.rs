@@ -65,7 +65,7 @@ struct SystemPage {
     t: Locale,
     banner: Option<String>,
     version: &'static str,
-    /// What the gateway takes on its disk.
+    /// The disk space that the gateway uses.
     storage: Vec<StorageFact>,
     is_admin: bool,
     /// Kind, name, description, icon.
@@ -116,7 +116,7 @@ async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageRep
     PageReply::page(state.status(), &template)
 }
 
-/// Starts a job and leads to its page.
+/// Starts a job and redirects to its page.
 async fn send_job(request: &PageRequest, body: Map<String, Value>) -> Result<PageReply, ApiError> {
     let made: Value = request.read(operations::START_JOB, ApiCall { body, ..ApiCall::default() }).await?;
     let path = format!("/system/jobs/{}", made["id"].as_str().unwrap_or_default());
@@ -211,7 +211,7 @@ async fn start_replay(request: Arc<PageRequest>) -> Result<PageReply, PageFailur
     for name in ["key", "member", "group", "model", "outcome"] {
         body.extend(form.filled(name).map(|value| (name.to_owned(), value.into())));
     }
-    // Days as the audit log has them: the last one is included.
+    // Days as in the audit log: the last day is included.
     body.extend(form.filled("since").map(|day| ("since".to_owned(), format::begin_of_day(day).into())));
     body.extend(form.filled("until").map(|day| ("until".to_owned(), format::end_of_day(day).into())));
     match send_job(&request, body).await {

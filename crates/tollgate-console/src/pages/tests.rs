@@ -26,7 +26,7 @@ fn all_templates() -> Vec<(String, String)> {
 #[test]
 fn operations_of_pages_are_routes() {
     for id in operations::ALL {
-        assert!(api::route_of(id).is_some(), "{id} is no route of the admin API");
+        assert!(api::route_of(id).is_some(), "{id} is not a route of the admin API");
     }
 }
 

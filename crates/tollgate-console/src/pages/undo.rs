@@ -1,4 +1,4 @@
-//! Undo of turning a row off: the message that says so has a form that turns the row on again. The message and the row are in
+//! Undo of turning a row off: the message about it has a form that turns the row on again. The message and the row are in
 //! cookies; the form goes to a fixed path of its kind.
 
 use http::HeaderMap;
@@ -14,7 +14,7 @@ pub(super) const BETWEEN: &str = "~";
 /// Longest row: the ids of a hundred keys or channels.
 const MAX_CHARS: usize = 3_500;
 
-/// `Set-Cookie` for the row of the next message: its name or id, of an account that of the channel before it.
+/// `Set-Cookie` for the row of the next message: its name or id; for an account preceded by that of its channel.
 pub(super) fn keep(row: &[&str]) -> String {
     let names: Vec<String> = row.iter().map(|name| path_of_name(name).replace('/', "%2F")).collect();
     set(&names.join("/"), AGE_S)

@@ -41,7 +41,7 @@ pub(super) struct SavedViews {
     pub(super) may_share: bool,
     /// The page of the filter.
     pub(super) page: String,
-    /// Target of the form that saves; that of removal is below it.
+    /// Target of the form that saves; the target for removal is below it.
     pub(super) form: String,
 }
 

@@ -204,7 +204,7 @@ fn differences(change: &PriceChange, factor: Multiplier) -> Vec<String> {
     lines
 }
 
-/// The figures of a price as names and texts, those of its tiers included.
+/// The figures of a price as names and texts, including those of its tiers.
 fn figures(price: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     add_figures(price, "", &mut found);
@@ -256,7 +256,7 @@ fn write_entry(xml: &mut String, entry: &Entry) {
     let _ = write!(xml, "<content type=\"text\">{}</content>\n</entry>\n", Escaped(&content));
 }
 
-/// An id that stays the same whenever the feed is written, and for all its readers.
+/// An id that is the same each time the feed is written, and for all readers.
 fn urn(parts: &[&str]) -> String {
     let hash = Sha256::digest(parts.join("\n"));
     let digits = hex::encode(&hash[..16]);

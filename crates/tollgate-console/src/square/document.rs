@@ -44,7 +44,7 @@ static FIGURES: Object = Object::of(
         read(
             "availability",
             Kind::Number { max: 1 },
-            "Share of the requests that were answered, of those that did not fail through the caller's fault; null: too few requests.",
+            "Share of answered requests, without failures that were the caller's fault; null: too few requests.",
         )
         .or_null(),
         read("first_content_ms", Kind::Object(&FIRST_CONTENT), "Times to the first content of an answer; null: too few answers.")
@@ -114,9 +114,9 @@ static MODEL: Object = Object::of(
         read(
             "tags",
             Kind::List { of: &Kind::Word(&["new", "deprecated", "limited"]), max: 3 },
-            "`new`: added within 14 days, and after the first day of the gateway; the others as the operator says.",
+            "`new`: added within 14 days, and after the first day of the gateway; the others are set by the operator.",
         ),
-        read("popularity", COUNT, "Place by answered requests of the last 7 days, 1 for most; null: too few.").or_null(),
+        read("popularity", COUNT, "Rank by answered requests of the last 7 days, 1 for most; null: too few.").or_null(),
         read(
             "groups",
             Kind::List { of: &Kind::Object(&OFFER), max: 1_000 },
@@ -129,8 +129,8 @@ static GROUP: Object = Object::of(
     &[
         read("name", NAME, "Group name."),
         read("description", TEXT, "What the group is for, in its operator's words.").or_null(),
-        read("multiplier", Kind::Factor { max: i64::MAX }, "Factor on prices of models that have none of their own."),
-        read("multiplier_varies", Kind::Flag, "Whether some of the models have a factor of their own."),
+        read("multiplier", Kind::Factor { max: i64::MAX }, "Factor on prices of models without a separate one."),
+        read("multiplier_varies", Kind::Flag, "Whether some of the models have a separate factor."),
     ],
 );
 static PARAMETER_SET: Object = Object::of(
@@ -138,7 +138,7 @@ static PARAMETER_SET: Object = Object::of(
     &[
         read("id", TEXT, "What `parameters` of a protocol refers to."),
         read("supported", TEXTS, "Optional parameters that are passed on."),
-        read("dropped", TEXTS, "Optional parameters that are accepted and left out; `x-tollgate-dropped` names them."),
+        read("dropped", TEXTS, "Optional parameters that are accepted and dropped; `x-tollgate-dropped` names them."),
         read("unsupported", TEXTS, "Optional parameters that are refused."),
         read(
             "partly",
@@ -149,7 +149,7 @@ static PARAMETER_SET: Object = Object::of(
     ],
 );
 
-/// The document. Only what its viewer sees is in it.
+/// The document. It contains only what its viewer may see.
 pub(crate) static SQUARE: Object = Object::of(
     "ModelSquare",
     &[
@@ -257,7 +257,7 @@ pub(super) fn offer_document(offer: &OfferPart, state: OfferState, traffic: &Tra
     OfferDocument { json, parameter_sets: offer.protocols.iter().map(|protocol| protocol.parameter_set).collect() }
 }
 
-/// The document for a viewer; of one model or one group if asked for.
+/// The document for a viewer, optionally of one model or one group.
 pub(super) fn represent(
     snapshot: &SquareSnapshot,
     viewer: &Viewer,
@@ -374,7 +374,7 @@ fn tags(badge: Option<ModelBadge>, is_new: bool) -> Vec<&'static str> {
     is_new.then_some("new").into_iter().chain(said).collect()
 }
 
-/// The place of each model by its answered requests in the viewer's groups.
+/// The rank of each model by its answered requests in the viewer's groups.
 fn popularity<'a>(snapshot: &SquareSnapshot, models: &[&'a [VisibleModel]]) -> HashMap<&'a str, usize> {
     let answered = |offers: &&'a [VisibleModel]| {
         let name = offers[0].model.spec.name.as_str();

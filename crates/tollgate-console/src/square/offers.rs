@@ -17,7 +17,7 @@ use crate::gateway_handle::GatewayHandle;
 /// All offers of all groups.
 #[derive(Debug, Default)]
 pub(super) struct OffersPart {
-    /// When a price begins that is not in force yet.
+    /// When the next announced price takes effect.
     pub(super) until: Option<Timestamp>,
     pub(super) offers: Vec<OfferPart>,
     /// The sets that [`ProtocolPart::parameter_set`] refers to.
@@ -118,7 +118,7 @@ impl OfferPart {
         }
     }
 
-    /// Whether it can be used now, by the standings of its accounts.
+    /// Whether it can be used now, according to the health of its accounts.
     pub(super) fn state(&self, gateway: &dyn GatewayHandle) -> OfferState {
         let standing = |it: &ServingAccount| {
             let standing = gateway.standing(it.channel, it.account);
@@ -129,7 +129,7 @@ impl OfferPart {
     }
 }
 
-/// When the next price of a model begins.
+/// When the next price of a model takes effect.
 fn next_begin(model: &Model, now: Timestamp) -> Option<Timestamp> {
     let begins = model.spec.price.iter().flat_map(|schedule| &schedule.0).filter_map(|scheduled| scheduled.valid_from);
     begins.filter(|begin| *begin > now).min()
@@ -140,7 +140,8 @@ pub(crate) fn show_price(price: Option<Price>, valid_from: Option<Timestamp>) ->
     price.map_or(Value::Null, |price| ScheduledPrice { valid_from, price: price.into() }.show())
 }
 
-/// The paths that callers of a protocol send requests for a model to. `is_own`: one of the model's upstreams speaks it.
+/// The paths to which callers of a protocol send requests for a model. `is_own`: one of the model's upstreams speaks
+/// it.
 fn endpoints(protocol: Protocol, embeds: bool, is_own: bool) -> Vec<String> {
     let Some(surface) = protocol.spec().caller else { return Vec::new() };
     let names = if embeds { surface.embedding } else { surface.generation };

@@ -1,5 +1,5 @@
 //! Why a request for a model would be refused with 503 now: the causes of E40 to E42 with counts and times, never names. They come
-//! from the explanation of a request, so they are those that the refusal of a request names.
+//! from the explanation of a request, so they agree with the refusal of a request.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -58,7 +58,8 @@ async fn of(state: &ConsoleState, key: Key, model: &str, protocol: Protocol) -> 
     Ok(state.gateway.explain(&request).await?.ok().and_then(outage))
 }
 
-/// What an explanation says about it; `None` if an account would be tried, or the request is refused for another reason.
+/// The outage according to an explanation; `None` if an account would be tried, or the request is refused for another
+/// reason.
 fn outage(explained: Value) -> Option<Outage> {
     let is_planned = explained["planned"].as_array().is_none_or(|planned| !planned.is_empty());
     let outage: Outage = serde_json::from_value(explained).ok()?;

@@ -1,4 +1,4 @@
-//! Availability and speed of an offer, out of its traffic. Figures of few requests are left out: they say little, and would reveal
+//! Availability and speed of an offer, from its traffic. Figures of few requests are left out: they say little, and could reveal
 //! who sent them.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ const MIN_BUCKET_SAMPLE: u64 = 5;
 const HOURS: usize = 24;
 const DAYS: usize = 7;
 const DAYS_OF_MONTH: usize = 30;
-/// Five minutes that say how an offer is now, the current ones included.
+/// Number of five-minute buckets, including the current one, that show the present state of an offer.
 const LATEST: i64 = 3;
 
 /// The traffic of all offers.
@@ -76,7 +76,7 @@ impl TrafficPart {
 /// The figures of one offer and span of time, as the document shows them.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct TrafficFigures {
-    /// Share of the requests that were answered, of those that were not the caller's fault.
+    /// Share of answered requests, not counting failures that were the caller's fault.
     availability: Option<f64>,
     first_content_ms: Option<FirstContent>,
     output_tokens_per_s: Option<f64>,

@@ -69,7 +69,7 @@ impl Viewer {
         }
     }
 
-    /// An operator who looks at one group.
+    /// An operator's view of one group.
     pub(super) fn of_group(group: &Arc<Group>) -> Self {
         Self::unrestricted(vec![Arc::clone(group)], ViewerKind::Operator)
     }
@@ -105,7 +105,7 @@ impl Viewer {
         }
     }
 
-    /// The same viewer, who looks at one group only; `None` if the viewer does not see it.
+    /// The same viewer, limited to one group; `None` if the viewer does not see it.
     pub(super) fn within(&self, group: &str) -> Option<Self> {
         let group = self.groups.iter().find(|known| known.name == group)?;
         Some(Self { groups: vec![Arc::clone(group)], ..self.clone() })

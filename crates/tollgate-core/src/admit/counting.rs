@@ -13,7 +13,7 @@ pub struct SpendTotals {
     total: i64,
 }
 
-/// Number of periods kept. A clock that jumped ahead leaves one period behind for each jump.
+/// Number of periods kept. Each jump of the clock into the future leaves one period.
 const KEPT_PERIODS: usize = 4;
 
 /// Money spent in the most recent periods, by period number, highest first. Adding another one evicts the lowest.

@@ -175,7 +175,7 @@ fn unusable(health: &AccountHealth, now: Timestamp) -> Option<(&'static str, Tim
     }
 }
 
-/// Requests of a channel within some time.
+/// Requests of a channel within a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorCounts {
     /// Requests, without those whose caller left and those that the provider rejected.
@@ -264,7 +264,7 @@ pub fn backup_condition(node: &str, since: Timestamp, fault: &str) -> AlertCondi
     AlertCondition::new(AlertRule::BackupFailed, format!("node {node}"), text).with("since", &since).with("fault", fault)
 }
 
-/// A size in the largest unit that it reaches, with one decimal: `268435456` as `256.0 MiB`.
+/// A size in the largest fitting unit, with one decimal: `268435456` as `256.0 MiB`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     match [(30, "GiB"), (20, "MiB"), (10, "KiB")].into_iter().find(|(shift, _)| bytes >> shift > 0) {
@@ -382,7 +382,7 @@ mod tests {
             budget_conditions(&Subject::Gateway, "", &budgets, |_| usd(10), &[], NOW).len()
         };
         assert_eq!((of(BudgetAction::Alert, 10), of(BudgetAction::Block, 10), of(BudgetAction::Alert, 11)), (1, 0, 0));
-        assert_eq!(of(BudgetAction::Alert, 0), 0, "a budget of nothing is spent from its beginning");
+        assert_eq!(of(BudgetAction::Alert, 0), 0, "a budget of 0 is spent from the beginning");
     }
 
     #[test]
@@ -392,13 +392,17 @@ mod tests {
         assert_eq!(balance_conditions([poor(NanoUsd(usd(1).0 - 1)), poor(usd(1))].into_iter(), usd(1)).len(), 1);
         let errors =
             |requests, failed, percent| error_condition("chn_1", "c", ErrorCounts { requests, failed }, percent, 20).is_some();
-        assert!(errors(20, 10, 50) && !errors(20, 9, 50) && !errors(19, 19, 50), "too few requests say nothing");
+        assert!(errors(20, 10, 50) && !errors(20, 9, 50) && !errors(19, 19, 50), "too few requests give no condition");
         assert!(error_condition("chn_1", "c", ErrorCounts::default(), 0, 0).is_none(), "no requests, no share");
         let mut counts = ErrorCounts::default();
         for (reason, completed, failed) in [("", 7, 0), ("E52", 0, 90), ("E51", 0, 2), ("usage_excess", 1, 0)] {
             counts.add(reason, completed, failed);
         }
-        assert_eq!((counts.requests, counts.failed), (10, 2), "requests that the provider rejects say nothing about the channel");
+        assert_eq!(
+            (counts.requests, counts.failed),
+            (10, 2),
+            "requests that the provider rejects do not count against the channel"
+        );
         let journal = |bytes, threshold| journal_condition("n", bytes, 1, threshold).is_some();
         assert!(journal(5, 5) && !journal(4, 5) && !journal(4, 0));
     }

@@ -8,7 +8,7 @@ use tollgate_protocol::{ParameterEdit, Profile, Protocol};
 use super::{Budget, Owner};
 use crate::{AccountId, ChannelId, Multiplier, PriceSchedule, Secret};
 
-/// The company or server behind a channel. It decides the defaults of base URL, protocol and model profiles.
+/// The company or server behind a channel. It determines the defaults of base URL, protocol and model profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
@@ -70,7 +70,7 @@ pub struct ChannelSpec {
     pub protocol: Protocol,
     /// Base URL with the version, no trailing slash; empty for echo.
     pub base_url: String,
-    /// Words that operators find channels by.
+    /// Tags by which operators find channels.
     pub tags: Vec<String>,
     pub on: bool,
     pub cooling: bool,
@@ -179,7 +179,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// The longest time of an attempt, of which requests may take `request` in all.
+    /// The longest time of an attempt; `request` is the limit of a request over all attempts.
     #[must_use]
     pub fn total_within(&self, request: Duration) -> Duration {
         if self.total_ms == 0 { request } else { request.min(Duration::from_millis(self.total_ms)) }

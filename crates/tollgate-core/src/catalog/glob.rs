@@ -1,4 +1,4 @@
-//! Name patterns: `*` matches any run of characters, `?` one character, everything else itself.
+//! Name patterns: `*` matches any run of characters, `?` one character, any other character itself.
 
 use super::Glob;
 
@@ -38,7 +38,7 @@ impl Glob {
         pattern[p..].iter().all(|byte| *byte == b'*')
     }
 
-    /// False when it matches its own text only.
+    /// False when it matches only its own text.
     pub fn has_wildcards(&self) -> bool {
         self.0.contains(['*', '?'])
     }

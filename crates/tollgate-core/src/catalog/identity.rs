@@ -37,9 +37,9 @@ pub struct Key {
     /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
     pub price_limit: Option<PriceLimit>,
-    /// Overrides the group's setting for thought signatures in tool call ids; `None`: as the group says.
+    /// Overrides the group's setting for thought signatures in tool call ids; `None`: the group's setting.
     pub signatures_in_ids: Option<bool>,
-    /// Tags of each of its requests, before those that the request brings.
+    /// Tags of each of its requests, before the request's own tags.
     pub tags: Tags,
     /// True to store the bodies and answers of its requests regardless of its groups, if contents are stored at all.
     pub log_contents: bool,
@@ -85,7 +85,7 @@ impl Key {
         self.protocols.is_empty() || self.protocols.contains(&protocol)
     }
 
-    /// True when the key may get the model list of this protocol: chat completions and Responses have the same one.
+    /// True when the key may get the model list of this protocol. Chat completions and Responses share a list.
     pub fn allows_model_list(&self, protocol: Protocol) -> bool {
         self.protocols.is_empty() || self.protocols.iter().any(|allowed| allowed.shares_model_list(protocol))
     }

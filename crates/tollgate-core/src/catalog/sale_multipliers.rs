@@ -5,14 +5,14 @@ use std::cmp::Reverse;
 use super::{Glob, Group};
 use crate::Multiplier;
 
-/// Most names and patterns of a group that have a factor of their own. A request looks through the patterns once.
+/// Maximum number of names and patterns of a group with a separate factor. A request searches the patterns once.
 pub const MAX_MODEL_MULTIPLIERS: usize = 200;
 
 /// The factors of a group on sale prices. A model has the factor of its exact name; else that of the most specific pattern that
 /// matches it; else that of the group.
 ///
 /// The most specific pattern is the one with the most characters other than `*` and `?`; among equals the one with the most `?`;
-/// among these the first in alphabetical order. So the order in which they are written does not matter.
+/// among these the first in alphabetical order. The order in which they are written does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaleMultipliers {
     of_group: Multiplier,
@@ -37,7 +37,7 @@ impl SaleMultipliers {
         Self { of_group, names, patterns: patterns.into_boxed_slice() }
     }
 
-    /// The factor of models without one of their own.
+    /// The factor of models without a separate one.
     pub const fn of_group(&self) -> Multiplier {
         self.of_group
     }
@@ -47,7 +47,7 @@ impl SaleMultipliers {
         self.own(model).map_or(self.of_group, |(_, factor)| factor)
     }
 
-    /// The name or the pattern that gives a model a factor of its own, and the factor.
+    /// The name or the pattern that gives a model a separate factor, and the factor.
     pub fn own(&self, model: &str) -> Option<(&str, Multiplier)> {
         if let Ok(at) = self.names.binary_search_by(|(name, _)| name.as_str().cmp(model)) {
             return self.names.get(at).map(|(name, factor)| (name.as_str(), *factor));
@@ -55,12 +55,12 @@ impl SaleMultipliers {
         self.patterns.iter().find(|(pattern, _)| pattern.matches(model)).map(|(pattern, factor)| (pattern.0.as_str(), *factor))
     }
 
-    /// Names and patterns with a factor of their own, names first.
+    /// Names and patterns with a separate factor, names first.
     pub fn own_patterns(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|(name, _)| name.as_str()).chain(self.patterns.iter().map(|(pattern, _)| pattern.0.as_str()))
     }
 
-    /// Whether some models have a factor of their own.
+    /// Whether some models have a separate factor.
     pub fn vary(&self) -> bool {
         !self.names.is_empty() || !self.patterns.is_empty()
     }
@@ -178,7 +178,7 @@ mod tests {
             let allowed: Vec<i64> = matching.map(|(_, factor)| *factor).collect();
             let found = forwards.of(&model).0;
             let is_allowed = if allowed.is_empty() { found == 7 } else { allowed.contains(&found) };
-            prop_assert!(is_allowed, "{found} is none of {allowed:?}");
+            prop_assert!(is_allowed, "{found} is not one of {allowed:?}");
             if let Some(exact) = own.get(&model) {
                 prop_assert_eq!(found, *exact);
             }

@@ -14,7 +14,7 @@ pub fn output_price_warning(model: &ModelSpec) -> Option<String> {
     })
 }
 
-/// Warns about costs of a channel that leave out output.
+/// Warns about a channel's costs without a figure for output.
 pub(super) fn channel_warnings(catalog: &Catalog, channel: &Channel, warnings: &mut Vec<String>) {
     let embeds = |name: &str| catalog.models.get(name).is_some_and(|model| model.spec.embeddings);
     for mapping in &channel.spec.serves {
@@ -32,7 +32,7 @@ fn leaves_out_output(schedule: &PriceSchedule) -> bool {
     schedule.0.iter().any(|entry| sells_input_only(&entry.price))
 }
 
-/// Whether a price takes money for input, and has neither a figure for output nor one for the whole request.
+/// Whether a price charges for input, and has a figure neither for output nor for the whole request.
 fn sells_input_only(price: &Price) -> bool {
     let Price { input, output, image, output_media, per_request, .. } = price;
     input.is_some_and(|input| input > 0) && [output, image, output_media, per_request].into_iter().all(Option::is_none)

@@ -42,7 +42,7 @@ pub(super) fn group_warnings(catalog: &Catalog, group: &Group, warnings: &mut Ve
     }
 }
 
-/// Factors that apply to no model: probably of a misspelt name, so that the model sells at the factor of the group.
+/// Factors that apply to no model, probably because of a misspelt name: the model then sells at the group's factor.
 pub(super) fn multiplier_warnings(catalog: &Catalog, group: &Group, warnings: &mut Vec<String>) {
     for pattern in group.multipliers.own_patterns() {
         let glob = Glob(pattern.to_owned());
@@ -87,7 +87,8 @@ fn offers(catalog: &Catalog, group: &Group, name: &str) -> bool {
 
 /// The first served model that a pattern matches and that is accepted.
 fn first_match<'a>(catalog: &'a Catalog, pattern: &Glob, accepts: impl Fn(&str) -> bool) -> Option<&'a str> {
-    // Thousands of keys may name their models: a name is looked up, not searched for.
+    // Thousands of keys may name their models, so a name without wildcards is looked up instead of compared with each
+    // model.
     if !pattern.has_wildcards() {
         return catalog.mappings_by_model.get_key_value(&pattern.0).map(|(name, _)| name.as_str()).filter(|name| accepts(name));
     }
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(found(with(vec![account(false), account(true)])), Vec::<String>::new());
         let mut switched_off = with(Vec::new());
         switched_off.spec.on = false;
-        assert_eq!(found(switched_off), Vec::<String>::new(), "it is meant to serve nothing");
+        assert_eq!(found(switched_off), Vec::<String>::new(), "it serves nothing on purpose");
     }
 
     #[test]

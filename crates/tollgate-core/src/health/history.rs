@@ -1,5 +1,5 @@
-//! Health in time: transitions of accounts and channels into states that keep requests away, each with its reason and its end, and
-//! their evaluation for a span of time.
+//! Health over time: transitions of accounts and channels into states in which they get no requests, each with its reason and its
+//! end, and their evaluation for a span of time.
 
 mod uptime;
 
@@ -10,7 +10,7 @@ pub use uptime::{UptimeCell, uptime_cells};
 use super::{CoolingReason, HealthState, RestingReason};
 use crate::{Account, AccountId, AccountStanding, Channel, ChannelBudget, ChannelId, Timestamp};
 
-/// A state that keeps requests away from an account or a channel, or from a part of its accounts.
+/// A state in which an account, a channel or a part of its accounts gets no requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImpairedState {
     /// Switched off by an operator.
@@ -25,7 +25,7 @@ pub enum ImpairedState {
     Unavailable,
 }
 
-/// Why an account or a channel could not be used, as the history of health states it.
+/// Why an account or a channel could not be used, as recorded in the history of health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HealthReason {
     /// The channel or the account is switched off.
@@ -80,7 +80,7 @@ pub struct HealthTransition {
 }
 
 impl HealthTransition {
-    /// Until when it kept requests away, as of `now`: after its `until` the next request may be tried.
+    /// The time until which it kept requests away, as of `now`: after `until` the next request may be tried.
     pub fn effective_end(&self, now: Timestamp) -> Timestamp {
         [self.ended_at, self.impairment.until].into_iter().flatten().fold(now, Timestamp::min).max(self.impairment.since)
     }
@@ -192,7 +192,7 @@ impl HealthHistory {
         if let ChannelBudget::Spent { until } = budget {
             return impaired(ImpairedState::Unavailable, HealthReason::BudgetSpent, until);
         }
-        // An account whose rest is over is used by the next request, although nothing has shown yet that it works.
+        // The next request uses an account whose rest is over, although it is not yet known to work.
         let rests = |until: &Option<Timestamp>| until.is_none_or(|until| now < until);
         let ends = || accounts().filter_map(|account| Some(self.open_of(account.id)?.impairment.until)).filter(rests);
         match ends().count() {

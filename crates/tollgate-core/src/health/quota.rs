@@ -7,7 +7,7 @@ use crate::{
     time::{civil, first_day_of},
 };
 
-/// Longest rest before the account is tried again, whatever the upstream says.
+/// Longest rest before the account is tried again, even if the upstream states a longer one.
 pub(super) const MAX_REST_MS: i64 = 86_400_000;
 /// Rest when the quota window is unknown.
 pub(super) const DEFAULT_REST_MS: i64 = 3_600_000;

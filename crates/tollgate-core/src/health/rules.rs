@@ -9,7 +9,7 @@ use crate::Timestamp;
 
 /// Upper bound of doubled waits.
 pub(super) const MAX_BACKOFF_MS: i64 = 300_000;
-/// Longest wait a 429 or 503 response may ask for.
+/// Longest wait that a 429 or 503 response may request.
 pub(super) const MAX_RETRY_AFTER_MS: i64 = 3_600_000;
 /// Wait after a 429 whose retry time has already passed.
 const MIN_RETRY_AFTER_MS: i64 = 1_000;
@@ -89,7 +89,7 @@ impl AccountHealth {
             None => {}
         }
         (self.failures, self.streak) = (0, None);
-        // Answers to requests sent earlier do not lift a rate limit or a refusal that came since.
+        // Answers to requests sent earlier do not lift a rate limit or a refusal that was observed since.
         let keeps_state = match self.state {
             HealthState::Cooling { why, .. } => why == CoolingReason::RateLimited && self.unavailable(now),
             HealthState::Resting { .. } => self.unavailable(now),

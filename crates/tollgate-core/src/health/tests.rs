@@ -161,7 +161,7 @@ fn overload_cools_for_the_requested_time_and_counts_as_failure() {
     let health = overloaded(after(40_000));
     assert_eq!(health.availability(NOW), Availability::Cooling { until: after(40_000), why }, "a transient failure");
     assert_eq!(after_observation(health, SUCCESS, NOW).availability(NOW), Availability::Usable);
-    // It neither shortens a longer wait nor wakes a resting account.
+    // It neither shortens a longer wait nor ends a rest.
     assert_eq!(wait_after(after_observation(health, Observation::Overloaded { until: after(5_000) }, NOW), NOW), Some(40_000));
     let spent = after_observation(fresh(), Observation::QuotaSpent { until: Some(after(90_000)) }, NOW);
     let still = after_observation(spent, Observation::Overloaded { until: after(900_000) }, NOW);
@@ -228,7 +228,7 @@ fn after_cooling_one_request_is_the_probe() {
     assert_eq!(start_probe(&cooling, after(4_999)), None);
     assert_eq!(cooling.availability(after(5_000)), Availability::ProbeDue);
     let probing = start_probe(&cooling, after(5_000)).unwrap();
-    assert_eq!(start_probe(&probing, after(5_001)), None, "a second request is no probe");
+    assert_eq!(start_probe(&probing, after(5_001)), None, "a second request is not a probe");
     assert!(matches!(probing.availability(after(5_001)), Availability::Cooling { why: CoolingReason::ConnectFailure, .. }));
     assert_eq!(after_observation(probing, SUCCESS, after(5_002)).availability(after(5_002)), Availability::Usable);
 }

@@ -1,4 +1,4 @@
-//! Options of a request that change its price: applied to the offer, or named where there is no price for it.
+//! Options of a request that change its price: they are applied to the offer, or named if they have no price.
 
 use tollgate_protocol::{FieldPath, PriceEffect, Protocol, RequestExtras, RequestSummary, UnseenInput, price_effects};
 
@@ -56,7 +56,7 @@ pub(super) fn price(offer: &Offer, summary: &RequestSummary, extras: RequestExtr
     PricedRequest { sale: Some(price), unpriced: fields_with(&unpriced, summary).map(named).chain(files).collect() }
 }
 
-/// True if an upstream that performs the search states what it costs, or if neither group nor key limits the cost of a request.
+/// True if an upstream that performs the search has a price for it, or if neither group nor key limits the cost of a request.
 pub(super) fn has_known_cost(
     catalog: &Catalog,
     caller: &Caller,

@@ -127,7 +127,7 @@ fn counterparts(from: Protocol, other: Protocol, path: &str) -> impl Iterator<It
 /// The names that a field of one protocol can have in another, or in the same one where it has several.
 pub(crate) fn names_in(from: Protocol, to: Protocol, path: &str) -> Vec<&'static str> {
     let field = if from == Protocol::Gemini { camel_case(path) } else { Cow::Borrowed(path) };
-    // Names that mean the same, such as both of the output limit of chat, have a name in another protocol in common.
+    // Names with the same meaning, such as both names of chat's output limit, share a name in another protocol.
     let of_field: Vec<_> = COUNTERPARTS.iter().filter(|row| row[from as usize] == field).collect();
     let mut names: Vec<&'static str> = if from == to {
         let is_same = |row: &&[&str; Protocol::ALL.len()]| of_field.iter().any(|own| own[1] == row[1] && !row[1].is_empty());

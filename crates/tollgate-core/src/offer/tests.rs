@@ -409,7 +409,7 @@ fn optional_search_without_a_price_is_removed_where_the_price_is_required() {
     let demanded = RequestSummary { offered_searches: Vec::new(), ..request };
     let refused = NotOffered::Unpriced { fields: vec!["tool_choice".to_owned()] };
     assert_eq!(with(list(), list(), true, false, &demanded), Err(refused));
-    assert_eq!(with(list(), list(), false, true, &demanded), kept, "routing says which cost is missing");
+    assert_eq!(with(list(), list(), false, true, &demanded), kept, "routing reports which cost is missing");
 }
 
 #[test]

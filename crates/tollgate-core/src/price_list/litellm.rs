@@ -1,6 +1,6 @@
-//! LiteLLM's `model_prices_and_context_window.json`: figures in USD per token, by name. An entry is imported whole or not at all: one
-//! that charges for something that a price cannot express is skipped with the reason. Refinements of a kind that is expressed
-//! (cached audio, service tiers with uneven factors) are left out with a note.
+//! LiteLLM's `model_prices_and_context_window.json`: figures in USD per token, by name. An entry is imported completely or not at
+//! all: if it charges for something that a price cannot express, it is skipped with the reason. Refinements of a kind that is
+//! expressed (cached audio, service tiers with uneven factors) are left out with a note.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{Multiplier, Price, PriceTier};
 
-/// Names of figures, and the kinds of a price that they are.
+/// Names of figures, and the corresponding kinds of a price.
 const KINDS: [(&str, &str); 10] = [
     ("input_cost_per_token", "input"),
     ("output_cost_per_token", "output"),
@@ -43,7 +43,7 @@ const OTHER_SERVICES: [&str; 7] = [
     "computer_use_input_cost_per_1k_tokens",
     "computer_use_output_cost_per_1k_tokens",
 ];
-/// Output with a figure of its own besides text; ignored if the figure is the same.
+/// Output with a separate figure besides text; ignored if the figure is the same.
 const APART_OUTPUT: [&str; 2] = ["output_cost_per_audio_token", "output_cost_per_image_token"];
 /// Service levels for which a price has a factor.
 const FACTORS: [&str; 2] = ["priority", "flex"];
@@ -172,7 +172,7 @@ fn parts(key: &str) -> (&str, u64, &str) {
 /// A figure times ten to the power of `shift`, rounded half up to a whole number; a note names a rounded figure.
 fn nano_usd(key: &str, value: &Value, shift: i32, kind: &str, notes: &mut Vec<String>) -> Result<i64, String> {
     let number = value.as_f64().filter(|number| number.is_finite() && *number >= 0.0);
-    let number = number.ok_or_else(|| format!("{key} is no price: {value}"))?;
+    let number = number.ok_or_else(|| format!("{key} is not a price: {value}"))?;
     // The shortest decimal that parses to this number is the figure written in the list.
     let text = format!("{number:e}");
     let (digits, rounded) = shifted(&text, shift).ok_or_else(|| format!("{key} is too large: {value}"))?;
@@ -206,7 +206,7 @@ fn shifted(text: &str, shift: i32) -> Option<(i64, bool)> {
 
 /// The price of a web search, if it does not depend on how much is searched.
 fn search_price(value: &Value, notes: &mut Vec<String>) -> Result<Option<i64>, String> {
-    let sizes = value.as_object().ok_or_else(|| format!("{SEARCH} is no price: {value}"))?;
+    let sizes = value.as_object().ok_or_else(|| format!("{SEARCH} is not a price: {value}"))?;
     let mut prices = Vec::new();
     for size in sizes.values() {
         prices.push(nano_usd(SEARCH, size, 9, "web_search", notes)?);

@@ -107,7 +107,7 @@ fn header(text: &str, reader: &mut csv::Reader<&[u8]>) -> Result<Vec<Column>, Ve
         let column = Column::named(name).ok_or_else(|| {
             let known: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             let message =
-                format!("'{name}' is no column; known are model, provider, above, priority, flex, note, {}", known.join(", "));
+                format!("'{name}' is not a column; known are model, provider, above, priority, flex, note, {}", known.join(", "));
             at(line, number, message)
         })?;
         if names.iter().filter(|other| *other == name).count() > 1 {
@@ -144,7 +144,7 @@ fn read_row(columns: &[Column], record: &csv::StringRecord) -> Result<CsvRow, (u
             _ if text.is_empty() => {}
             Column::Provider => row.provider = Some(text.to_owned()),
             Column::Above => {
-                let above = text.parse().map_err(|_| wrong(format!("above: '{text}' is no number of tokens")))?;
+                let above = text.parse().map_err(|_| wrong(format!("above: '{text}' is not a number of tokens")))?;
                 row.above = Some(above);
             }
             Column::Figure(figure) => {
@@ -184,7 +184,7 @@ fn add(list: &mut PriceList, known: &mut HashMap<(Option<String>, String), usize
     let entry = entry.ok_or_else(|| (1, format!("a tier of '{model}' comes before its line without 'above'")))?;
     let tiers = &mut entry.price.tiers;
     if price.priority.is_some() || price.flex.is_some() {
-        return Err((1, "a tier has no factors of its own; leave priority and flex empty".to_owned()));
+        return Err((1, "a tier cannot have factors; leave priority and flex empty".to_owned()));
     }
     if tiers.last().is_some_and(|last| last.above >= above) {
         return Err((1, format!("tiers of '{model}' must be in ascending order of 'above'")));
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(faults("model,input\na,1,2\n"), ["2:3: the line has 3 fields and the header 2"]);
         assert_eq!(faults("model,input\na\n"), ["2:2: the line has 1 field and the header 2"]);
         assert_eq!(faults("model,input\na,1000000\n"), ["2:2: input: 1000000 is above 100000 USD"]);
-        assert!(faults("model,inptu\na,1\n")[0].starts_with("1:2: 'inptu' is no column"));
+        assert!(faults("model,inptu\na,1\n")[0].starts_with("1:2: 'inptu' is not a column"));
         assert_eq!(faults("model,input,input\n"), ["1:2: the column 'input' occurs twice"]);
         assert!(faults("name,input\n")[0].contains("is no column"));
         assert!(faults("input,output\n1,2\n")[0].contains("must name the columns"));

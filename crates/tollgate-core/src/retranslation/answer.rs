@@ -7,7 +7,7 @@ use tollgate_protocol::{Framing, ReplyEdits, StreamRelay, codec, neutral::ReplyC
 use super::{ReplyFacts, Retranslation};
 
 impl Retranslation {
-    /// The answer in the upstream's protocol; `None` if it cannot be read, such as one that was shortened.
+    /// The answer in the upstream's protocol; `None` if it cannot be read, for example because it was shortened.
     #[must_use]
     pub fn upstream_answer(&self, answer: &str) -> Option<String> {
         let bytes = Bytes::copy_from_slice(answer.as_bytes());

@@ -38,7 +38,7 @@ impl ParameterOutcome {
     }
 }
 
-/// The path that an entry of the list of dropped fields is about, and what it says about it.
+/// The path of an entry in the list of dropped fields, and what happened to it.
 fn entry(text: &str) -> (&str, ParameterOutcome) {
     if let Some((path, to)) = text.split_once("->") {
         return (path, ParameterOutcome::Renamed(to.to_owned()));
@@ -49,7 +49,8 @@ fn entry(text: &str) -> (&str, ParameterOutcome) {
     }
 }
 
-/// The outcome of these fields, in their order, and then of what else was dropped or set. `sent` is the body for the upstream.
+/// The outcomes of these fields, in their order, followed by those of other dropped or set fields. `sent` is the body for the
+/// upstream.
 pub(super) fn outcomes(
     (from, to): (Protocol, Protocol),
     fields: &[FieldPath],

@@ -1,4 +1,4 @@
-//! What is written again is what the caller's request and the catalog say.
+//! The translation follows from the caller's request and the catalog.
 
 use serde_json::{Value, json};
 use tollgate_protocol::{ParameterChange, ParameterEdit};
@@ -107,7 +107,7 @@ fn streamed_array_is_written_as_the_events_that_its_upstream_sent() {
 }
 
 #[test]
-fn what_cannot_be_written_again_is_said() {
+fn what_cannot_be_translated_again_is_reported() {
     let known = snapshot(Protocol::Gemini, Vec::new());
     let of = |record: &UsageRecord, body: &[u8]| retranslate(&known, record, &Bytes::copy_from_slice(body)).unwrap_err();
     let refused = UsageRecord { attempts: Vec::new(), ..record(Protocol::Gemini, &[]) };

@@ -25,7 +25,8 @@ pub struct AttemptHistory {
 #[derive(Clone, Debug)]
 struct SkippedChannel {
     channel: ChannelId,
-    /// Only accounts with at least this cost multiplier: what is left of a budget may suffice for cheaper ones. `None`: all.
+    /// Only accounts with at least this cost multiplier, because the rest of a budget may suffice for cheaper ones. `None`:
+    /// all.
     min_cost_multiplier: Option<Multiplier>,
     why: Exclusion,
 }

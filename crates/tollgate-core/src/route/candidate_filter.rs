@@ -342,8 +342,8 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     }
 }
 
-/// An account within the load of its channel. The account's own reason comes first, because it says more than a channel that is full for
-/// all its accounts, unless the channel's lasts longer.
+/// An account within the load of its channel. The account's own reason comes first, because it is more specific than the channel's,
+/// unless the channel's lasts longer.
 fn within_channel<T>(account: Result<T, Exclusion>, load: CapacityLoad) -> Result<T, Exclusion> {
     match (account, load) {
         (account, CapacityLoad::Free) => account,

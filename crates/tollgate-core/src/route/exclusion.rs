@@ -346,7 +346,7 @@ impl MissingPrice {
                 "the channel's cost has no price of images and audio in the answer (output_media), and a price limit requires one"
             }
             Self::CostOfOption(UnpricedExtra::Surcharge) => {
-                "an option of the request has a price of its own that no price list has, and a price limit requires one"
+                "an option of the request is priced separately, no price list has its price, and a price limit requires one"
             }
         }
     }

@@ -18,7 +18,7 @@ const MAX_TOKENS_PER_IMAGE: u64 = 50_000;
 /// Bytes of audio per token, at the lowest bit rates in use.
 const MIN_AUDIO_BYTES_PER_TOKEN: u64 = 16;
 const MAX_TOKENS_PER_DOCUMENT_BYTE: u64 = 8;
-/// Bound of an input whose size the body does not show: the longest context windows, read twice.
+/// Bound of an input whose size the body does not show: twice the longest context windows.
 const UNSIZED_INPUT: u64 = 4_194_304;
 /// Bound of an unlimited output.
 const UNLIMITED_OUTPUT: u64 = 262_144;
@@ -29,10 +29,11 @@ const MAX_TOKENS_PER_OUTPUT_MEDIUM: u64 = 16_384;
 const THINKING_ALLOWANCE: u64 = 32_768;
 /// Bound of an unlimited number of web searches.
 const UNLIMITED_SEARCHES: u64 = 100;
-/// Most searches that are billed and reserved for one request, even if it allows more: bounds a false report of an upstream.
+/// Maximum number of searches that are billed and reserved for one request, even if it allows more. It bounds a false report
+/// of an upstream.
 pub(super) const MAX_SEARCHES: u64 = 10_000;
 
-/// The largest plausible charge for a request, apart from what its answer shows. Zero means unknown: nothing is cut.
+/// The largest plausible charge for a request, besides the visible answer. Zero means unknown: nothing is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(default)]
 pub struct UsageBounds {

@@ -102,7 +102,7 @@ pub(crate) fn unseen_tokens(summary: &RequestSummary, model: &Model) -> UnseenTo
     }
 }
 
-/// Web searches reserved for a request that may search and does not say how often.
+/// Web searches reserved for a request that may search and states no maximum.
 const DEFAULT_SEARCHES: u64 = 10;
 
 /// Upper estimate of a request's web searches where it has these extras, for reservations.

@@ -6,7 +6,7 @@ use crate::{Multiplier, NanoUsd, Price, Tokens};
 /// Kinds of tokens, `web_search` and `per_request`.
 const LINES: usize = 10;
 
-/// The lines of an amount, and the rules they follow from.
+/// The lines of an amount, and the rules that give them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriceLines {
     /// Bound of the tier that the prompt exceeds, in tokens; `None`: the base prices apply.
@@ -67,8 +67,7 @@ pub fn is_counted_by_piece(kind: &str) -> bool {
 }
 
 impl PriceLines {
-    /// The lines that the amount consists of. Kinds that did not occur are left out, and so are `per_request` and `web_search` without a
-    /// price.
+    /// The lines of the amount, without kinds that did not occur, and without `per_request` and `web_search` if they have no price.
     pub fn charged(&self) -> impl Iterator<Item = &PriceLine> {
         self.lines.iter().filter(|line| line.count > 0 && (line.unit_price != 0 || !is_counted_by_piece(line.kind)))
     }

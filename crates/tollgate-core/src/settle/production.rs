@@ -54,7 +54,7 @@ impl Production {
         }
         let reserved = size.bounds.reserved_output;
         let within = |per_second: u64| attempt.duration_us.div_ceil(1_000_000).saturating_mul(per_second).min(reserved);
-        // Providers seldom notice that an answer which is not streamed was abandoned, and complete it.
+        // Providers rarely notice that a non-streamed answer was abandoned, and complete it.
         let hidden = if size.stream { within(THINKING_PER_SECOND) } else { reserved };
         match usage {
             Some((usage, _)) if usage.reasoning > 0 || reports_as_it_goes(attempt.planned.protocol) => production,

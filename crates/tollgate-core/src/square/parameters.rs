@@ -1,4 +1,4 @@
-//! The optional parameters of a model in a group, over each protocol of callers. No list is maintained by hand: the answer comes from the
+//! The optional parameters of a model in a group, over each protocol of callers. No list is maintained by hand: support follows from the
 //! model's own rule and from translating a small request with the parameter for each channel of another protocol.
 
 use std::{collections::HashMap, fmt::Write as _, sync::Arc};
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ParameterSupport {
     pub supported: Vec<&'static str>,
-    /// Accepted and left out; `x-tollgate-dropped` names them.
+    /// Accepted and dropped; `x-tollgate-dropped` names them.
     pub dropped: Vec<&'static str>,
     /// Refused (E17).
     pub unsupported: Vec<&'static str>,
@@ -153,7 +153,7 @@ fn verdict((name, request): &SampleRequest, to: Protocol, profile: &Profile, opt
     let Some(request) = request else { return Verdict::Refused };
     let is_it = |entry: &String| entry.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     match encode_request(to, request, "m", profile, options) {
-        // An adjusted value is reported as `name=value`; it is mapped all the same.
+        // An adjusted value is reported as `name=value` and counts as mapped.
         Ok(encoded) if encoded.dropped.iter().any(is_it) => Verdict::Dropped,
         Ok(_) => Verdict::Supported,
         Err(TranslateError::Unsupported { .. } | TranslateError::Malformed(_) | TranslateError::NoCounter) => Verdict::Refused,

@@ -1,4 +1,4 @@
-//! Whether an offer can be used now, and since when: from the standings of the accounts that serve it.
+//! Whether an offer can be used now, and since when, derived from the standings of the accounts that serve it.
 
 use crate::{HealthState, Timestamp};
 
@@ -7,7 +7,7 @@ use crate::{HealthState, Timestamp};
 pub enum AccountStanding {
     /// `since`: the end of its last outage; `None`: it never had one.
     Usable { since: Option<Timestamp> },
-    /// The last state has ended, and no request has shown yet whether the account works again. `since` is the beginning of the outage.
+    /// The last state has ended, but no request has yet shown whether the account works. `since` is the beginning of the outage.
     Due { since: Timestamp },
     /// `until`: when the next request may try it; `None`: it ends only with an event, such as a passed test.
     Out { since: Timestamp, until: Option<Timestamp> },
@@ -33,7 +33,7 @@ impl AccountStanding {
 pub enum OfferCondition {
     /// More than half of the accounts can be used.
     Available,
-    /// At most half of them can be used, or all that could be tried have yet to show that they work again.
+    /// At most half of them can be used, or all accounts that may be tried have yet to show that they work.
     Degraded,
     /// No account can be used.
     Unavailable,

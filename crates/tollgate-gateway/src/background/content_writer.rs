@@ -1,7 +1,7 @@
 //! Stores the contents of ended requests: the texts that are to be redacted are replaced, and batches go to the database.
 //!
-//! Contents are for people to read and no part of the accounting, so nothing waits for them: those that the database does not take
-//! in time are dropped and counted.
+//! Contents are for people to read and not part of the accounting, so nothing waits for them: contents that the database does not
+//! accept in time are dropped and counted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::state::{
 const MAX_BATCH: usize = 100;
 /// Target size of a batch in bytes; the last contents may exceed it.
 const MAX_BATCH_BYTES: usize = 4 << 20;
-/// Bytes that a row takes besides its compressed texts: sealing and the header of the texts.
+/// Bytes of a row besides its compressed texts: sealing and the header of the texts.
 const ROW_OVERHEAD: usize = 256;
 /// The stored bytes are counted again once this node has added `1 / RECOUNTED_SHARE` of the limit.
 const RECOUNTED_SHARE: u64 = 8;
@@ -29,7 +29,7 @@ const RECOUNTED_SHARE: u64 = 8;
 const BATCH_WAIT: Duration = Duration::from_millis(200);
 /// Longest wait at the end of the process until the remaining contents are stored.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
-/// Least time between two warnings about contents that are not stored.
+/// Minimum time between two warnings about contents that are not stored.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The result of storing contents.
@@ -48,7 +48,7 @@ pub struct ContentWriter {
     next: Vec<QueuedContents>,
     /// Stored bytes at the last count.
     counted: u64,
-    /// Upper bound of the bytes that this node has added since.
+    /// Upper bound of the bytes that this node has added since then.
     added: u64,
     warned: Option<Instant>,
 }
@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    /// Stores contents like a database, and records the most bytes that it has held.
+    /// Stores contents like a database, and records the maximum number of bytes it has held.
     #[derive(Debug, Default)]
     struct Kept(Mutex<(Vec<(RequestId, u64)>, u64)>);
 

@@ -1,6 +1,6 @@
-//! Records the health of accounts and channels in time: transitions into states that keep requests away, each as one row with its
-//! reason, its beginning and its end. Changes arrive through a bounded queue that requests never wait for; every second they are
-//! written, and all accounts and channels are compared with the catalog and with spent budgets.
+//! Records the health of accounts and channels over time: transitions into states in which they get no requests, each as one row
+//! with its reason, its beginning and its end. Changes arrive through a bounded queue that requests never wait for; every second
+//! they are written, and all accounts and channels are compared with the catalog and with spent budgets.
 //!
 //! Bounds: 1,024 changes in the queue; 10,000 rows that wait for the database, beyond which the oldest are left out.
 

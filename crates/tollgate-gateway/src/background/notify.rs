@@ -1,7 +1,8 @@
 //! Sends messages about alerts to their destinations: webhooks, group chats and mail.
 //!
-//! Bounds: 10 s a message (mail: 30 s), 64 KiB of an answer, or of all that a mail server sends. Connections follow the address
-//! policy of all outbound connections and follow no redirect. Faults never contain an address or an answer's text beyond a code.
+//! Bounds: 10 s for a message (mail: 30 s), 64 KiB of an answer, or of everything that a mail server sends. Connections follow
+//! the address policy of all outbound connections and follow no redirect. Faults never contain an address or an answer's text
+//! beyond a code.
 
 mod chat;
 mod mail;
@@ -49,7 +50,7 @@ pub struct Notification {
 }
 
 impl Notification {
-    /// A message that shows that a destination can be reached.
+    /// A test message, which shows that a destination can be reached.
     #[must_use]
     pub fn test(destination: &str, node: &str, at: Timestamp) -> Self {
         Self {
@@ -154,7 +155,7 @@ fn address(destination: &AlertDestination) -> Result<Url, String> {
     Url::parse(&destination.secrets.url).map_err(|_| "the address cannot be read".to_owned())
 }
 
-/// The text of a fault. It says "destination" where the text of [`ConnectFault`] says "channel".
+/// The text of a fault, with "destination" in place of "channel" in the text of [`ConnectFault`].
 fn fault_text(fault: ConnectFault) -> String {
     if fault == ConnectFault::Denied { "address not allowed for this destination".to_owned() } else { fault.to_string() }
 }

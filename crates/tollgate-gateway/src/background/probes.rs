@@ -1,8 +1,8 @@
 //! Probes accounts by listing the provider's models, which costs nothing. Accounts that rest because their credential was
 //! refused are probed every ten minutes. A refusal that only requests have received, and no probe, is probed immediately,
 //! because the request may be its cause: at most every ten seconds, and at doubling intervals while it recurs after passed
-//! probes. Accounts of channels with `probe_interval_s` are probed continuously, so that a dead account cools before a request
-//! uses it. Probes leave no usage record; they are counted and logged as probes.
+//! probes. Accounts of channels with `probe_interval_s` are probed continuously, so that a failed account cools before a
+//! request uses it. Probes leave no usage record; they are counted and logged as probes.
 //!
 //! A passed test that another process recorded in the database (`tollgate channel test`, the consoles of all nodes) ends a
 //! rest or a cooling here within 2 s.
@@ -37,7 +37,7 @@ use crate::{
 const TICK: Duration = Duration::from_secs(1);
 /// How often a resting account is probed.
 const RESTING_INTERVAL: Duration = Duration::from_mins(10);
-/// Least time between two probes of an account whose refusals no probe confirmed.
+/// Minimum time between two probes of an account whose refusals no probe has confirmed.
 const UNPROVEN_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_PROBES: usize = 16;
 /// Timeout for the head of an answer, and again for its body.
@@ -311,7 +311,7 @@ fn record(shared: &Shared, registry: &HealthRegistry, due: &DueProbe, outcome: P
     // The account is probed because of a refusal that requests provoked. Only the credential is judged, not the account's other health.
     match outcome {
         ProbeOutcome::List => registry.probe_passed(account, rules, sent, now),
-        // If a request was answered meanwhile, the credential works, even if it may not list the models.
+        // If a request was answered meanwhile, the credential works, even if it may not be allowed to list models.
         ProbeOutcome::Refused if registry.unproven_refusal(account.id).is_some() => {
             registry.observe_probe(account, &Observation::Refused, rules, sent, now);
         }

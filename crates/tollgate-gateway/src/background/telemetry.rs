@@ -2,7 +2,8 @@
 //! for it: ended requests are queued, and their spans are built here.
 //!
 //! Bounds: 4,096 queued requests; batches of 2,048 spans, 1 MiB or one second; metrics in parts of 2,000 data points; retries as in
-//! [`exporter`]; 5 s at the end of the process. What finds no space or cannot be sent is dropped and counted.
+//! [`exporter`]; 5 s at the end of the process. Spans and metrics that find no space or cannot be sent are dropped and
+//! counted.
 
 mod attributes;
 mod exporter;

@@ -142,7 +142,7 @@ impl UsageWriter {
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut phase = self.shared.serving.hand_over.subscribe();
-        // A process that was just started may be paused by now.
+        // A process that has just started may already be paused.
         phase.mark_changed();
         loop {
             let now = self.now();

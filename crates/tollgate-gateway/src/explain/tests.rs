@@ -165,7 +165,7 @@ fn account_sold_below_cost_is_named() {
 fn remaining_budget_is_compared_with_the_request_size() {
     let catalog = priced();
     let channel = catalog.channels[0].id;
-    // 0.01 USD is left: a thousand tokens.
+    // 0.01 USD is left, which buys a thousand tokens.
     let spent = vec![ChannelSpending { channel, window: Window::Day, spent: NanoUsd(990_000_000) }];
     let known = RuntimeState { at: NOW, spent, ..RuntimeState::default() };
     let sized = |output_tokens| explain_in(&catalog, &ExplainRequest { output_tokens, ..question("m", &[]) }, &known);

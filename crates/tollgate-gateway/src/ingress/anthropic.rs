@@ -6,7 +6,7 @@ use tollgate_protocol::{Framing, Method, Protocol, Target};
 use super::{Destination, ListRequest, Query, READING, not_allowed, page_query, query, reads, unknown};
 use crate::header_fields::HeaderFields;
 
-/// Header that every client of the protocol sends, and no other.
+/// Header that every client of the protocol sends, and clients of other protocols do not.
 const VERSION: &str = "anthropic-version";
 
 /// True if a request for a path that several protocols share comes from an Anthropic client.

@@ -67,7 +67,7 @@ fn from_last_version(path: &str) -> Option<String> {
     Some(format!("/{}", segments.get(last..)?.join("/")))
 }
 
-/// The endpoint whose name comes nearest to the end of the path.
+/// The endpoint whose name is most similar to the end of the path.
 fn misspelt(path: &str) -> Option<String> {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let (last, before) = segments.split_last()?;

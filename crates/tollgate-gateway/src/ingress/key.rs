@@ -20,7 +20,7 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 #[derive(Debug, Default)]
 pub(crate) struct PresentedKeys {
     pub(crate) first: Option<Secret>,
-    /// Another one, which counts if the first is not valid.
+    /// Another key, which is used if the first one is not valid.
     pub(crate) other: Option<Secret>,
 }
 

@@ -1,5 +1,5 @@
-//! Paths of well-known APIs that the gateway does not offer. A caller that uses one gets E10 with the name of the API and what to
-//! use instead, because no path of the gateway is similar enough to suggest.
+//! Paths of well-known APIs that the gateway does not offer. A caller that uses one gets E10 with the name of the API and an
+//! alternative, because no path of the gateway is similar enough to suggest.
 
 use crate::refusal::ApiNotOffered;
 

@@ -1,6 +1,6 @@
 //! Stage 5 of 11: admit. In: an offered request; out: a reservation of money, requests, tokens and concurrency, or E31 to E33.
 //!
-//! Token counts are bounded first, in a window of their own. Everything else is reserved in one step, or nothing is. Subjects without
+//! Token counts are limited first, in a separate window. Everything else is reserved in one step, or nothing is. Subjects without
 //! limits are not counted. The usage guard settles the reservation however the request ends.
 
 use tollgate_core::{

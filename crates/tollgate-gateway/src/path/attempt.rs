@@ -384,7 +384,7 @@ const fn copies(conversion: &ResponseConversion) -> usize {
     }
 }
 
-/// Reads the beginning of a body, enough to parse an error from, within [`MAX_PROBLEM_TIME`].
+/// Reads enough of a body to parse an error from it, within [`MAX_PROBLEM_TIME`].
 async fn beginning(mut body: UpstreamBody, now: Instant) -> Bytes {
     let until = now + MAX_PROBLEM_TIME;
     let mut read = BytesMut::new();

@@ -79,7 +79,7 @@ fn not_admitted(reason: NotAdmitted) -> Refusal {
     }
 }
 
-/// The tags in the request's headers: those that the caller chose, and what its client says of itself.
+/// The tags in the request's headers: those that the caller chose, and those that its client sends about itself.
 fn tags(head: &Head) -> Result<Tags, Refusal> {
     let lines = head.headers.get_all(TAGS_FIELD).map(HeaderValue::as_bytes);
     let mut tags = Tags::parse_header(lines).map_err(|invalid| Refusal::InvalidValue {

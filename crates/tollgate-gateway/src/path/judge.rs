@@ -95,7 +95,7 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
 /// The verdict on a failure.
 pub(crate) fn verdict(failure: &Failure, now: Timestamp) -> Verdict {
     match failure {
-        // This failure says nothing about the account, and no other account could be reached either.
+        // This failure is no evidence about the account, and no other account could be reached either.
         Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::OwnLimit)) => Verdict {
             next: NextStep::Stop,
             observation: Some(Observation::Abandoned),
@@ -194,7 +194,7 @@ fn judge_answer(answer: &ProblemAnswer, now: Timestamp) -> Verdict {
     refused(next, observation, ReportedFailure::Failure(failure))
 }
 
-/// Judges a 4xx that was not written by a model server but by something in front of it, or by something else at the address. It
+/// Judges a 4xx that was not written by a model server, but by an intermediary or by another server at the address. It
 /// says nothing about the request, so another account may serve it. It counts against the account's health, unless the size of
 /// the request may have caused it.
 fn not_from_model_server(answer: &ProblemAnswer) -> Verdict {
@@ -355,7 +355,7 @@ mod tests {
         for code in [400, 403, 404, 405, 409, 410, 415, 421, 422, 426] {
             check(&page(code), "E55", NextStep::Attempt, bad, refused);
         }
-        // A proxy's limits are no sign that the address is wrong.
+        // A proxy's limits do not mean that the address is wrong.
         check(&page(413), "E52", NextStep::Attempt, None, refused);
         for code in [414, 431, 451] {
             check(&page(code), "E55", NextStep::Attempt, None, refused);

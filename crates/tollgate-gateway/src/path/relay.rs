@@ -47,7 +47,7 @@ use crate::{
     upstream::call::UpstreamBody,
 };
 
-/// Least time between two journal entries about a stream's progress.
+/// Minimum time between two journal entries about a stream's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the end of a complete answer waits for usage that arrives late, and the last bytes for the end of the upstream's body.
 const LATE_USAGE: Duration = Duration::from_millis(250);
@@ -264,7 +264,7 @@ impl Relayed {
     }
 
     /// Waits for the end of the upstream's body, so that the journal has the end of the request before the caller gets the last
-    /// bytes. If it does not come soon, the bytes go out first.
+    /// bytes. If it does not arrive soon, the bytes are sent first.
     fn hold(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
         if self.pull(context).is_ready() {
             return Poll::Ready(());
@@ -292,8 +292,8 @@ impl Relayed {
         }
     }
 
-    /// The upstream's body is over. If every candidate has its finish reason, the answer is complete, and the relay writes the end
-    /// that the upstream left out.
+    /// The upstream's body has ended. If every candidate has its finish reason, the answer is complete, and the relay writes the
+    /// end that the upstream omitted.
     fn end_of_upstream(&mut self, why: &Break) {
         self.upstream = None;
         match self.relay.finish(&mut self.fresh) {
@@ -305,14 +305,14 @@ impl Relayed {
         }
     }
 
-    /// When the stream ends unless something comes: the upstream has been silent for too long, or its time is up.
+    /// When the stream ends unless bytes arrive: the upstream has been silent for too long, or its time is over.
     fn silence_limit(&self) -> Instant {
         let silent = self.silent_at();
         self.limit.map_or(silent, |limit| limit.at.min(silent))
     }
 
     /// When the upstream will have been silent for too long. Comments and empty deltas keep a stream alive for a while, because the
-    /// model may be thinking. After a finish reason it is not, and they count as silence.
+    /// model may be thinking. After a finish reason the model is done, so they count as silence.
     fn silent_at(&self) -> Instant {
         if let Some(by) = self.whole_by {
             by.min(self.received + self.idle)

@@ -135,7 +135,7 @@ impl<'c, 'a> Search<'c, 'a> {
         None
     }
 
-    /// Waits until capacity is free or something changed. `false` when waiting is of no use or has lasted long enough.
+    /// Waits until capacity is free or something changed. `false` when waiting cannot help or the time is over.
     async fn wait_for_change(&mut self, blocked: &Blocked<'_>, until: Instant, versions: [Version; 2]) -> bool {
         let busy = match blocked {
             Blocked::NoCandidate(no_route) => no_route.busy_accounts(),

@@ -178,7 +178,7 @@ impl Rig {
         Incoming { head: Box::new(head), target, body: RequestBody::from(Bytes::copy_from_slice(body.as_bytes())) }
     }
 
-    /// Asks with key `number` of member `member`, as a request that counts against their shares.
+    /// Sends a request with key `number` of member `member` that counts against their shares.
     pub(super) async fn ask_as(&self, (number, member): (u8, u8), body: &str) -> Got {
         self.store.change_key(|key| {
             key.id = KeyId::from_parts(Timestamp(0), [number; 10]);
@@ -246,7 +246,7 @@ impl Rig {
         self.core.shared.catalog.store(Arc::new(Catalog::from_parts(Revision(8), channels, groups, models)));
     }
 
-    /// Asks, and reads the answer to its end.
+    /// Sends a request, and reads the answer to its end.
     pub(super) async fn ask(&self, body: &str) -> Got {
         read(serve(&self.core, self.incoming(body)).await).await
     }

@@ -1,7 +1,7 @@
 //! Redacts keys and hosts from an upstream's text before a caller sees it.
 //!
-//! Works word by word: a word that looks like a credential, a URL or an address is replaced. Everything else stays, so that
-//! an "unsupported parameter" text arrives intact.
+//! Works word by word: a word that looks like a credential, a URL or an address is replaced. Everything else is kept, so
+//! that an "unsupported parameter" text arrives intact.
 
 /// Maximum length in characters.
 const MAX_CHARS: usize = 2_000;
@@ -30,7 +30,8 @@ const ID_PREFIXES: [&str; 14] = [
 /// Longest word, and longest word with a number at one end, in a name, in bytes.
 const MAX_WORD: usize = 16;
 const MAX_NUMBERED_WORD: usize = 12;
-/// Most capitals after the first letter of such a word: enough for `FP8` and `GPT`, too few for a part of a key.
+/// Maximum number of capitals after the first letter of such a word: enough for `FP8` and `GPT`, too few for a part of
+/// a key.
 const CAPITALS_OF_A_WORD: usize = 3;
 /// Longest identifier of a part of the conversation, in bytes.
 const MAX_ID: usize = 80;
@@ -56,7 +57,7 @@ pub(crate) fn redact(text: &str) -> String {
     out
 }
 
-/// [`redact`] for a text that may quote known secrets: these are removed whatever they look like.
+/// [`redact`] for a text that may quote known secrets, which are removed in any form.
 pub(crate) fn redact_secrets<'a>(text: &str, secrets: impl Iterator<Item = &'a str>) -> String {
     let whole =
         secrets.filter(|secret| !secret.is_empty()).fold(text.to_owned(), |text, secret| text.replace(secret, "[key removed]"));

@@ -6,7 +6,7 @@ pub(super) const INVALID_REQUEST: &str = "invalid_request_error";
 pub(super) const SERVER_ERROR: &str = "server_error";
 pub(super) const UNAVAILABLE_ERROR: &str = "service_unavailable_error";
 
-/// A problem under construction: the members every row has. The builder methods add the others.
+/// A problem under construction: the members that every row has. The builder methods add the others.
 pub(super) struct RefusalRow(pub(super) Problem);
 
 impl RefusalRow {

@@ -8,7 +8,7 @@ pub(super) fn list_path(from: Protocol) -> &'static str {
     from.spec().caller.map_or("/v1/models", |caller| caller.model_list_path)
 }
 
-/// A protocol as callers know it: by the paths of its requests.
+/// A protocol's name for callers: the paths of its requests.
 pub(super) const fn protocol_text(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::OpenAi => "chat completions and embeddings (/v1/chat/completions, /v1/embeddings)",

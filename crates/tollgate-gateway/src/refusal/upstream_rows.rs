@@ -18,11 +18,11 @@ const UNKNOWN_RECOVERY_SECS: u32 = 30;
 /// shorten the conversation.
 const TOO_LONG: &str = "prompt is too long";
 
-/// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` regardless of the headers.
+/// Type of a 503 that is not caused by load. Claude Code repeats an `overloaded_error` regardless of the headers.
 const NOT_OVERLOADED: &str = "api_error";
 
-/// E40. Callers are told not to retry if the cause lasts until an operator acts. A model without any configured account may be in
-/// the middle of being set up: callers are then told to retry, a bounded number of times.
+/// E40. Callers get `x-should-retry: false` if the cause lasts until an operator acts. A model without any configured account may be in
+/// the middle of being set up, so its callers get a `Retry-After`.
 pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, head: &Head) -> RefusalRow {
     let (model, from) = (quoted(model), head.from);
     let (scope, other, quote) = (scope(from), other_model(from), quote_id(head));

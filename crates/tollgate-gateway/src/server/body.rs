@@ -1,5 +1,5 @@
-//! Response bodies as they are sent: report to the connection's timers whether the caller or the upstream is awaited, and
-//! own the request's resources until the last byte.
+//! Response bodies while they are sent. They report to the connection's timers whether the caller or the upstream is
+//! awaited, and own the request's resources until the last byte.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -68,7 +68,7 @@ struct ReadingPace {
 
 impl ReadingPace {
     /// The time that counts as that of the latest read: earlier than `now` for a caller that is behind the minimum rate, so that
-    /// it is cut off when it is behind for the idle timeout.
+    /// it is cut off once it has been behind for the idle timeout.
     fn latest_read(&mut self, bytes: usize, now: Instant) -> Instant {
         self.read += bytes as u64;
         let due = self.read.saturating_mul(1_000).checked_div(self.min_rate);
@@ -77,7 +77,7 @@ impl ReadingPace {
 }
 
 impl OutgoingBody {
-    /// `min_rate`: bytes a second at which a complete answer has to be read; 0: none.
+    /// `min_rate`: bytes per second at which a complete answer has to be read; 0: none.
     pub(super) fn new(body: AnswerBody, request: RequestInProgress, min_rate: u64) -> Self {
         let began = request.clock.instant();
         let slot = request.timers.answer(began);

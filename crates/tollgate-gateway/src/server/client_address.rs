@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn caller_inside_a_trusted_network_is_recognised() {
         assert_eq!(client("10.0.0.1", &["10.2.3.4"], &["10.0.0.0/8"]), "10.2.3.4");
-        assert_eq!(client("127.0.0.1", &[], &["10.0.0.0/8"]), "127.0.0.1", "a direct peer that is no proxy");
+        assert_eq!(client("127.0.0.1", &[], &["10.0.0.0/8"]), "127.0.0.1", "a direct peer that is not a proxy");
     }
 
     #[test]

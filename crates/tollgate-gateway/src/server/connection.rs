@@ -39,7 +39,8 @@ use crate::{
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Most bytes of the first read of a connection, which are as many as hyper's first read takes: with fewer its buffer would grow.
+/// Maximum number of bytes of a connection's first read: as many as hyper's first read takes, because with fewer its buffer would
+/// grow.
 const FIRST_READ_BYTES: usize = 8 * 1024;
 /// Largest read buffer of an HTTP/1.1 connection. Twice the default limit of a head, so that a head slightly above the
 /// limit gets an error response.
@@ -50,7 +51,8 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 const EVICTION_LIMIT: Duration = Duration::from_millis(100);
 /// Time after which the end of an answer, which HTTP/2 may hold for a slow reader, counts as read.
 const READ_LIMIT: Duration = Duration::from_secs(10);
-/// Longest time, after a hand-over, until the rest of an answer was read and the connection has moved to the other process.
+/// Longest time, after a hand-over, for the caller to read the rest of an answer before the connection moves to the other
+/// process.
 pub(super) const MOVE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a response that are kept for an HTTP/2 stream whose caller does not read.
 const STREAM_BUFFER_BYTES: usize = 64 * 1024;
@@ -257,7 +259,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     let mut draining = pin!(core.draining.cancelled());
     let mut closing = pin!(core.closing.cancelled());
     let mut phase = hand_over.subscribe();
-    let (mut drained, mut ending, mut told) = (false, Ending::Open, false);
+    let (mut drained, mut ending, mut is_notified) = (false, Ending::Open, false);
     let gate = WakeGate::of_task().await;
     loop {
         let event = {
@@ -276,7 +278,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
                 Poll::Ready(_) => Poll::Ready(Event::Ended),
                 Poll::Pending if moves() && context.timers.is_at_rest() => Poll::Ready(Event::Rests),
                 Poll::Pending => match context.timers.eviction(now) {
-                    Some(eviction) if ending == Ending::Open && !(told && eviction == Eviction::AfterAnswer) => {
+                    Some(eviction) if ending == Ending::Open && !(is_notified && eviction == Eviction::AfterAnswer) => {
                         Poll::Ready(Event::Evicted(eviction))
                     }
                     Some(_) | None => gate.poll(signals.as_mut()),
@@ -288,7 +290,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
             Event::Ended => return None,
             Event::Rests => return Some(connection),
             Event::Evicted(eviction) => {
-                told = true;
+                is_notified = true;
                 if let Some(limit) = evict(core, context, connection.as_mut(), eviction) {
                     ending = Ending::Graceful;
                     alarm.as_mut().reset(now() + limit);
@@ -329,7 +331,7 @@ fn time_over<P, C: GracefulConnection>(
     let now = core.shared.clock.instant();
     match context.timers.alarm(now, &core.shared.settings.load().http) {
         Alarm::Wait(until) if ending == Ending::Open => return Some((until, Ending::Open)),
-        // A request that was sent before its caller learned of the end is answered.
+        // A request that was sent before its caller saw the end is still answered.
         Alarm::Wait(_) if ending == Ending::Graceful && context.timers.is_answering() => {}
         Alarm::Idle if ending == Ending::Open => connection.graceful_shutdown(),
         Alarm::HeadTooSlow if ending == Ending::Open => context.timers.abort_with(too_slow(core, context)),

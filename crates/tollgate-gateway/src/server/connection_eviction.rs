@@ -1,4 +1,5 @@
-//! Decides which connections close when a limit on connections is nearly reached, and which addresses get the last ones.
+//! Chooses the connections to close when a limit on connections is nearly reached, and the addresses that get the last
+//! ones.
 //!
 //! Connections at rest are closed: those that carry no request. The address with the most of them loses first, and of an address
 //! those that have been at rest for the longest time. The last eighth of a limit is reserved for addresses that hold few
@@ -54,7 +55,7 @@ pub(super) fn select<K>(addresses: impl IntoIterator<Item = Vec<RestingConnectio
     for mut resting in addresses {
         resting.sort_unstable_by_key(|one| Reverse(one.since));
         // The rank is the number of connections that the address keeps when this one closes. Closing the highest ranks first
-        // takes from the address with the most until the others have as many.
+        // reduces the address with the most connections until others have as many.
         ranked.extend(resting.into_iter().enumerate().map(|(rank, one)| (Reverse(rank), one.since, one.connection)));
     }
     if count < ranked.len() {

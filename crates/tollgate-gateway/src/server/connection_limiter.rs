@@ -1,6 +1,6 @@
 //! Limits the number of connections, in total and per client address. Near a limit, connections that carry no request are closed.
-//! Above the limits a few more are accepted that serve only the status endpoints, so that a health probe does not take a busy gateway
-//! for a stopped one.
+//! Above the limits a few more are accepted that serve only the status endpoints, so that a health probe does not mistake a busy
+//! gateway for a stopped one.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use crate::{
 
 /// Connections above the limits that serve only the status endpoints.
 const STATUS_CONNECTIONS: usize = 64;
-/// Time until connections at rest are looked for again when there were too few.
+/// Time until the next search for connections at rest after one that found too few.
 const SEARCH_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two reports about connections that were closed.
 const REPORT_INTERVAL: Duration = Duration::from_mins(1);
@@ -90,7 +90,7 @@ struct Reports {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServedTargets {
     Everything,
-    /// `/healthz`, `/readyz` and `/version`: the gateway has as many connections as it may have.
+    /// `/healthz`, `/readyz` and `/version`, because the gateway is at its limit of connections.
     StatusOnly,
 }
 
@@ -213,7 +213,7 @@ impl ServedConnections {
         chosen.into_iter().map(|connection| connection.timers).collect()
     }
 
-    /// Chooses among the connections of all addresses where these are too many, else among those of this address.
+    /// Chooses among the connections of all addresses if these are too many, else among those of this address.
     fn choose(
         &mut self,
         block: AddressBlock,

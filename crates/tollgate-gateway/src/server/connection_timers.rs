@@ -149,7 +149,7 @@ impl ConnectionTimers {
         self.state().flushes_at_end.is_some()
     }
 
-    /// Notes that the connection closes after the request in progress. Later bytes are never read as a request.
+    /// Records that the connection closes after the request in progress. Later bytes are never read as a request.
     pub(super) fn note_last(&self) {
         self.state().is_last = true;
     }

@@ -1,5 +1,5 @@
-//! A listener for the fallback service alone, on an address of its own (`console.listen`). It has the accept loop, timers and head
-//! checks of the model listener, so that silent connections there cannot lock operators out.
+//! A listener for the fallback service alone, on a separate address (`console.listen`). It has the accept loop, timers and head
+//! checks of the model listener, so that silent connections on it cannot lock operators out.
 
 use std::{sync::Arc, time::Duration};
 

@@ -73,7 +73,7 @@ fn well_formed(host: &HeaderValue) -> bool {
     is_plain(host.as_bytes()) || is_authority(host)
 }
 
-/// Whether a host is one of letters, digits, dots and hyphens with an optional port, as nearly all are.
+/// Whether a host consists of letters, digits, dots and hyphens with an optional port, as nearly all do.
 fn is_plain(host: &[u8]) -> bool {
     let name = host.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-')).count();
     match host.split_at(name) {

@@ -62,7 +62,7 @@ impl Listening {
         self.address
     }
 
-    /// Clones the sockets. Connections that one of the two has not accepted can be accepted by the other.
+    /// Clones the sockets. A connection can be accepted through either.
     ///
     /// # Errors
     /// When there are no file descriptors left.

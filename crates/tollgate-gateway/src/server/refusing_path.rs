@@ -15,8 +15,8 @@ pub struct RefusingPath {
 }
 
 impl RefusingPath {
-    /// The path of a gateway that cannot open its database yet: it can check no key (E68). `/readyz` answers 503 besides, as
-    /// [`ServingState`](crate::serving_state::ServingState) says.
+    /// The path of a gateway that cannot open its database yet and so cannot check keys (E68). `/readyz` answers 503, too;
+    /// see [`ServingState`](crate::serving_state::ServingState).
     pub fn without_database(shared: Arc<Shared>) -> Self {
         Self { shared, refusal: Refusal::KeyCheckUnavailable }
     }

@@ -183,7 +183,7 @@ fn present_keys(head: &mut Head, parts: &Parts) {
     (head.presented_key, head.other_key) = (first, other);
 }
 
-/// Counts a model request with the limits that hold now.
+/// Counts a model request under the limits in force.
 fn enter(shared: &Shared) -> Arc<InFlightRequest> {
     let settings = shared.settings.load();
     shared.serving.enter(settings.http.requests, settings.body_memory_bytes)

@@ -94,7 +94,7 @@ impl Certificate {
                 Err(error) => {
                     let text = error.to_string();
                     if failed.as_ref() != Some(&text) {
-                        tracing::warn!(error = %text, "changed certificate files cannot be used; the old certificate stays in use");
+                        tracing::warn!(error = %text, "changed certificate files cannot be used; the old certificate remains in use");
                     }
                     failed = Some(text);
                 }

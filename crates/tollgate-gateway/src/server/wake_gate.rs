@@ -35,7 +35,7 @@ impl WakeGate {
         Self { waker: Waker::from(Arc::clone(&state)), state }
     }
 
-    /// Lets the next poll through, which a new future and one that was changed need.
+    /// Lets the next poll through, as a new or changed future needs.
     pub(super) fn open(&self) {
         self.state.is_open.store(true, Ordering::Release);
     }

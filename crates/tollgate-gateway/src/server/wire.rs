@@ -65,7 +65,7 @@ pub(super) struct Wire<S> {
     journal: JournalTurn,
 }
 
-/// The time in which received bytes are discarded.
+/// The period in which received bytes are discarded.
 #[derive(Debug)]
 struct Linger {
     until: Instant,
@@ -135,7 +135,7 @@ impl<S> Wire<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    /// Discards received bytes for up to [`LINGER`]. Of callers that keep sending, only a limited number is read on.
+    /// Discards received bytes for up to [`LINGER`]. Only a limited number of callers that keep sending are still read.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut scratch = [0; 16 * 1024];
         let linger = self.linger.get_or_insert_with(|| Linger::begin(self.clock.instant()));

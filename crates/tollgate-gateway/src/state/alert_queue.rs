@@ -18,7 +18,7 @@ pub const QUEUE_CAPACITY: usize = 256;
 const REPEAT_AFTER_MS: i64 = 3_600_000;
 const MAX_REMEMBERED: u64 = 4_096;
 
-/// Something about a request's money that an operator should look at.
+/// An irregularity in a request's money that an operator should check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MoneyAlert<'a> {
     /// An upstream reported more than the request can account for.
@@ -133,7 +133,7 @@ impl AlertQueue {
 }
 
 impl MoneyAlert<'_> {
-    /// Repetitions have the same subject.
+    /// Repeated alerts have the same subject.
     fn condition(&self, record: &UsageRecord) -> AlertCondition {
         let model = record.model.as_deref().unwrap_or_default();
         let condition = match self {

@@ -114,8 +114,8 @@ impl Authenticator {
         new
     }
 
-    /// Refuses a disabled key or a suspended member as another node has read it from the database at `revision`, until
-    /// [`Self::allow`] or a catalog of this node that is as new. False if that was known.
+    /// Refuses a disabled key or a suspended member that another node has read from the database at `revision`, until
+    /// [`Self::allow`] or until this node has a catalog of that revision. False if that was known.
     pub fn block(&self, subject: Subject, revision: Revision) -> bool {
         let is_new = self.blocked.add(subject, revision);
         if is_new {
@@ -276,7 +276,7 @@ impl Authenticator {
             return Ok(None);
         }
         let fingerprint = self.fingerprints.of(presented);
-        // Read before anything about the key is, so that a change meanwhile is noticed by the next request.
+        // Read before anything about the key, so that the next request notices a change in between.
         let generation = self.cache.generation();
         if let Some(known) = recent.and_then(|recent| recent.get(fingerprint, generation)) {
             return Ok(Some(known));

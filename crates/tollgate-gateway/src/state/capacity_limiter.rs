@@ -96,7 +96,7 @@ impl CapacityLimiter {
         done
     }
 
-    /// Why it is at capacity; `None` when the request fits.
+    /// Why the row is at capacity; `None` when the request fits.
     fn full(&self, bounds: Bounds, tokens: u64, now: impl FnOnce() -> u64) -> Option<AtCapacity> {
         if bounds.concurrency != 0 && self.running.load(Ordering::Relaxed) >= bounds.concurrency {
             return Some(AtCapacity::AtConcurrency);
@@ -317,7 +317,7 @@ impl Permit {
         self.0.iter().flatten().any(|held| held.row == row)
     }
 
-    /// The part of it that is of these rows. The rest is released.
+    /// The permit's part for these rows. The rest is released.
     pub(crate) fn only(mut self, rows: [LimitedRow; 2]) -> Self {
         let mut part = Self::default();
         for ((row, held), kept) in rows.iter().zip(&mut self.0).zip(&mut part.0) {
@@ -353,7 +353,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        // The account first: a waiter of the channel finds it free.
+        // The account is released first, so that a waiter of the channel finds it free.
         for held in self.0.iter_mut().rev().filter_map(Option::take) {
             let limiters = Arc::clone(&held.limiters);
             limiters.release(&held);

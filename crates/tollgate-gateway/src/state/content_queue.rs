@@ -14,7 +14,7 @@ use super::shares::{KeyShare, QueueCapacity, QueueCharge};
 const QUEUE_CAPACITY: usize = 4_096;
 /// Bytes of contents that may wait.
 pub(crate) const QUEUE_BYTES: usize = 64 << 20;
-/// Memory that contents take besides their texts.
+/// Memory of contents besides their texts.
 const OVERHEAD: usize = 256;
 
 /// The sending end of the queue. Without a writer, nothing is queued.

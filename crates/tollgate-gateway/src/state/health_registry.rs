@@ -106,8 +106,8 @@ impl HealthRegistry {
         self.observe_sent(account, what, rules, (sent, now), None, TransitionCause::Probe);
     }
 
-    /// As [`Self::observe_probe`], for an attempt of a request of `by`. While all failures and refusals that a request can provoke
-    /// are those of one key, or of one member's keys, an account cools or rests for these only.
+    /// Like [`Self::observe_probe`], for an attempt of a request of `by`. While all failures and refusals that a request can
+    /// provoke come from one key, or from one member's keys, an account cools or rests for these only.
     pub fn observe_request(
         &self,
         account: &Account,
@@ -191,7 +191,7 @@ impl HealthRegistry {
         self.entries.get(account)?.suspicion.probes()
     }
 
-    /// Notes a passed probe of `account`, sent at `sent` because of an unproven refusal.
+    /// Records a passed probe of `account`, sent at `sent` because of an unproven refusal.
     pub(crate) fn probe_passed(&self, account: &Account, rules: CoolingRules, sent: Timestamp, now: Timestamp) {
         let Some(entry) = self.entries.get(account.id) else { return };
         if entry.credential.replaced(Some(fingerprint(account))) {
@@ -212,7 +212,7 @@ impl HealthRegistry {
         self.recoveries.notify();
     }
 
-    /// Notes an inconclusive probe that was sent because of an unproven refusal.
+    /// Records an inconclusive probe that was sent because of an unproven refusal.
     pub(crate) fn probe_was_unclear(&self, account: AccountId) {
         if let Some(entry) = self.entries.get(account) {
             entry.suspicion.probe_was_unclear();
@@ -225,7 +225,8 @@ impl HealthRegistry {
         self.begin_request(account, None, now);
     }
 
-    /// As [`Self::begin`], for an attempt of a request of `by`. An account that cools for others only has no probe due.
+    /// Like [`Self::begin`], for an attempt of a request of `by`. An account that cools for others only has no probe
+    /// due.
     pub fn begin_request(&self, account: AccountId, by: Option<Requester>, now: Timestamp) {
         let Some(entry) = self.entries.get(account).filter(|entry| entry.evidence.concerns(by)) else { return };
         let mut health = entry.health();

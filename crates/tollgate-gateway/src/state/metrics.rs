@@ -99,7 +99,7 @@ pub struct Metrics {
     contents: Family<ResultLabels, Counter>,
     telemetry_exports: Family<SignalLabels, Counter>,
     exports: ExportMetrics,
-    /// Only counted if they are exported.
+    /// Counted only if they are exported.
     gen_ai: Option<GenAiMetrics>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoggedRequests {
     None,
-    /// Refused ones, those with a failed attempt or whose answer broke, and slow ones.
+    /// Refused requests, those with a failed attempt or a broken answer, and slow ones.
     #[default]
     Problems,
     All,
@@ -45,7 +45,7 @@ const ALL: u8 = LoggedRequests::All as u8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSelection {
     pub requests: LoggedRequests,
-    /// Time to the first content from which a request is slow, in microseconds; 0: none is.
+    /// Time to the first content from which a request counts as slow, in microseconds; 0: no request does.
     pub slow_us: u64,
 }
 
@@ -86,7 +86,7 @@ struct Signal {
 /// Whether a line was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged {
-    /// It will be written, or the level of the log excludes it.
+    /// The line will be written, or the level of the log excludes it.
     Yes,
     /// The buffer is full.
     Dropped,

@@ -29,7 +29,7 @@ pub struct RetryBudget {
     words: [AtomicU64; WINDOW as usize],
 }
 
-/// Retries that are left, and the ten seconds they are left in.
+/// The remaining retries, and the ten seconds to which they belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RetriesLeft {
     pub(crate) period: u64,

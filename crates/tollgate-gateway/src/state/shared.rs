@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// Puts other settings into force, for requests that arrive from now on. Sockets, certificates, the number of cores and the sizes
-    /// of caches stay as they are.
+    /// of caches are unchanged.
     pub fn replace_settings(&self, settings: Settings) {
         self.keys.limit_wrong_keys(settings.wrong_keys_per_minute);
         self.square_requests.set_limit(settings.square_requests_per_minute);

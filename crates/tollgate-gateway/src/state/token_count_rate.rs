@@ -1,5 +1,5 @@
-//! Token counts of each key in the minute under way. They are free and do not count as requests, so they have a window of their own, on
-//! this node alone.
+//! Token counts of each key in the last minute. They are free and do not count as requests, so they have a separate window, on this
+//! node alone.
 
 use std::{
     fmt,

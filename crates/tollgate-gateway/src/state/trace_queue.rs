@@ -33,8 +33,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Whether a request of this trace is traced. Depends on the last 7 bytes of the trace id, which are random, so that all who
-    /// sample by the trace id decide alike.
+    /// Whether a request of this trace is traced. Depends on the last 7 bytes of the trace id, which are random, so that
+    /// everything that samples by trace id makes the same decision.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,

@@ -60,7 +60,7 @@ impl UsageQueue {
         self.records.clone().try_reserve_owned().ok().map(QueuePermit)
     }
 
-    /// Queues a record. `in_journal`: the journal has it, so it may be left out when the queue is full. Returns whether
+    /// Queues a record. `in_journal`: the journal has it, so it may be dropped when the queue is full. Returns whether
     /// it was queued.
     pub(crate) fn send(&self, record: UsageRecord, permit: Option<QueuePermit>, in_journal: bool) -> bool {
         let record = QueuedRecord { record, in_journal };

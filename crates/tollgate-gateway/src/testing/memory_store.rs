@@ -48,7 +48,7 @@ impl MemoryStore {
         })
     }
 
-    /// Makes every further look-up find the result of `change` instead of the key it found before.
+    /// Makes every further look-up return the key after `change`.
     pub(crate) fn change_key(&self, change: impl FnOnce(&mut Key)) {
         change(&mut self.key.lock().unwrap());
     }

@@ -60,7 +60,7 @@ pub(crate) struct ReceivedCall {
     pub account: AccountId,
     pub path: String,
     pub body: String,
-    /// Requests begun but not yet recorded in the journal at the time of the call.
+    /// Requests that had begun but were not in the journal at the time of the call.
     pub begun: usize,
 }
 

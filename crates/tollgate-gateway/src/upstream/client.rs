@@ -1,6 +1,6 @@
 //! The HTTP client for upstreams: one connection pool per core. Connections of HTTP/1.1 are driven by the request that uses them
-//! ([`http1`]), those of HTTP/2 by a task of hyper's. A pooling client would hide whether a request was written at all, which decides
-//! whether it may be retried, and would keep connections of abandoned responses open.
+//! ([`http1`]), those of HTTP/2 by a task of hyper's. A pooling client would hide whether a request was written at all, which
+//! determines whether it may be retried, and would keep connections of abandoned responses open.
 //!
 //! Limits per channel and core: 512 idle connections, idle for at most 50 s; 256 concurrent dials; 16 HTTP/2 connections. Limits per response:
 //! 100 header fields (HTTP/1.1), 128 KiB of head. Redirects, cookies and decompression are not supported.
@@ -145,7 +145,7 @@ fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry, IdHash>>, trust: &Trust) -> Vec
 }
 
 impl Upstream for Client {
-    // Written out as `async_trait` would, but without copying the future.
+    // Expanded by hand as `async_trait` would, but without copying the future.
     fn call<'s, 'f>(
         &'s self,
         call: UpstreamCall,

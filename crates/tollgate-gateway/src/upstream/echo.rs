@@ -31,7 +31,7 @@ impl UpstreamDispatch {
 }
 
 impl Upstream for UpstreamDispatch {
-    // Written out as `async_trait` would, but the client's future is returned as it is and not boxed again.
+    // Expanded by hand as `async_trait` would, but the client's future is returned without boxing it again.
     fn call<'s, 'f>(
         &'s self,
         call: UpstreamCall,

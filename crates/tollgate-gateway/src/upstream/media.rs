@@ -60,7 +60,7 @@ type MediaCache = Cache<String, (Instant, Arc<DownloadedMedia>)>;
 
 /// Downloads media; one instance per process.
 pub(crate) struct MediaFetcher {
-    /// Set by tests alone, whose servers are on loopback.
+    /// Set only by tests, whose servers are on loopback.
     anywhere: AtomicBool,
     trust: Arc<Trust>,
     tasks: TaskTracker,
@@ -69,7 +69,7 @@ pub(crate) struct MediaFetcher {
     clock: Arc<dyn Clock>,
 }
 
-/// The message for every fault: telling them apart would let callers scan networks.
+/// The message for every fault, because different messages would let callers scan networks.
 const NOT_FETCHED: &str = "the address could not be fetched: it must be a public one, of an image, audio, video or PDF of at most \
                            20 MiB, 32 MiB together";
 
@@ -84,7 +84,7 @@ pub(crate) enum FetchFault {
     UnknownType,
     /// More than [`MAX_ADDRESSES`] URLs.
     TooMany,
-    /// A limit of this gateway is reached, which has nothing to do with the URL: memory, permits for downloads, file descriptors. The text
+    /// A limit of this gateway is reached, independent of the URL: memory, permits for downloads, file descriptors. The text
     /// is for the log. The request is refused with E63.
     OwnLimit(&'static str),
 }
@@ -125,7 +125,7 @@ impl From<ConnectFault> for FetchFault {
     }
 }
 
-/// The bytes one request may still download.
+/// The bytes that a request may still download.
 pub(crate) struct Allowance {
     left: AtomicUsize,
     memory: Option<Arc<InFlightRequest>>,

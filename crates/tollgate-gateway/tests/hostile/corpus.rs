@@ -95,11 +95,11 @@ pub(crate) enum Segment {
         wait: f64,
     },
     Shut {
-        #[expect(dead_code, reason = "only tells the segments apart")]
+        #[expect(dead_code, reason = "only distinguishes the segments")]
         shut: u8,
     },
     Preface {
-        #[expect(dead_code, reason = "only tells the segments apart")]
+        #[expect(dead_code, reason = "only distinguishes the segments")]
         h2pre: u8,
     },
     Frame {

@@ -10,7 +10,7 @@ use crate::corpus::{Names, Segment};
 #[serde(untagged)]
 enum Stream {
     Number(u32),
-    Counter(#[expect(dead_code, reason = "only tells that it is the counter")] String),
+    Counter(#[expect(dead_code, reason = "only shows that it is the counter")] String),
 }
 
 impl Stream {

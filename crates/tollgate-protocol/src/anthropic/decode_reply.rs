@@ -30,7 +30,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     }
     let native = LenientText::filled(answer.stop_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
-        return Err(InvalidReply::Unreadable("a message with nothing in it"));
+        return Err(InvalidReply::Unreadable("an empty message"));
     }
     let finish = native.as_deref().map_or(FinishReason::Stop, finish::read);
     let message = answer.stop_details.and_then(|details| LenientText::filled(details.explanation));

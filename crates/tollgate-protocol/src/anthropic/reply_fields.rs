@@ -38,7 +38,7 @@ pub(super) fn write_stop(out: &mut BytesMut, stop: &Stop, from: Protocol) {
     out.put_slice(b",\"stop_details\":{\"type\":\"refusal\",\"category\":null,\"explanation\":");
     match &stop.explanation {
         Some(explanation) => write_string(out, explanation),
-        // Chat completions give no reason, so that there is nothing to say.
+        // Chat completions give no reason to write.
         None if from == Protocol::OpenAi => out.put_slice(b"null"),
         None => {
             let native = stop.native.as_deref().unwrap_or("SAFETY");

@@ -64,7 +64,7 @@ fn openai_answer_is_the_last_user_turn() {
 }
 
 #[test]
-fn media_and_tool_results_are_described_in_words() {
+fn media_and_tool_results_are_described() {
     let parts = json!([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAAAA=="}},
         {"type": "image_url", "image_url": "https://x.test/a.png"}, {"type": "input_audio", "input_audio": {"format": "mp3", "data": "AAAA"}},
         {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAAAAA="}}, {"type": "file", "file": {"file_id": "f"}}]);

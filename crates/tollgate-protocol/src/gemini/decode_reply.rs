@@ -41,7 +41,7 @@ fn close(candidate: u32, begin: usize, out: &mut Vec<Event>) -> Result<(), Inval
         return Ok(());
     }
     if out[begin..].iter().all(|event| !event.is_content()) {
-        return Err(InvalidReply::Unreadable("a candidate with nothing in it"));
+        return Err(InvalidReply::Unreadable("an empty candidate"));
     }
     out.push(Event::Finish { candidate, finish: crate::FinishReason::Stop, native: None, message: None });
     Ok(())

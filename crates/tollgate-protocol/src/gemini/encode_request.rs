@@ -79,7 +79,7 @@ fn resource(model: &str) -> String {
     if model.starts_with("models/") || model.starts_with("tunedModels/") { model.to_owned() } else { format!("models/{model}") }
 }
 
-/// The most texts of a batch: Google answers 400 to more ("at most 100 requests can be in one batch").
+/// Maximum number of texts in a batch. Google answers 400 to more ("at most 100 requests can be in one batch").
 const MAX_BATCH: usize = 100;
 
 /// Encodes embeddings: `:embedContent` if the caller used it, otherwise a batch.
@@ -120,7 +120,7 @@ fn generation_config(out: &mut EncodeContext<'_>) -> JsonObject {
     config.put_some("candidateCount", allowed.n.map(|n| Json::Int(n.into())));
     config.put_some("maxOutputTokens", params.max_tokens.as_ref().map(|given| Json::uint(given.value)));
     config.put_some("stopSequences", allowed.stop.map(Json::texts));
-    // The field is an int32. The low bits of a wider seed are as good a seed.
+    // The field is an int32; the low bits of a wider seed serve as well.
     let seed = |given: &Located<i64>| Json::Int(if out.request.is_native() { given.value } else { given.value & 0x7fff_ffff });
     config.put_some("seed", params.seed.as_ref().map(seed));
     config.put_some("presencePenalty", allowed.presence.map(Json::number));

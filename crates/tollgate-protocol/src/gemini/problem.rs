@@ -215,7 +215,7 @@ mod tests {
         assert!(
             decode(400, br#"{"error":{"code":400,"message":"User location is not supported for the API use."}}"#).account_refused
         );
-        assert!(!decode(403, body.as_bytes()).account_refused, "the status already says so");
+        assert!(!decode(403, body.as_bytes()).account_refused, "the status already states it");
         assert!(!decode(400, br#"{"error":{"code":400,"message":"bad"}}"#).account_refused);
     }
 

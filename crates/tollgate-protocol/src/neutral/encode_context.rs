@@ -333,8 +333,8 @@ impl<'a> EncodeContext<'a> {
     pub(crate) fn tool_description(&mut self, tool: &Tool) -> Option<String> {
         let Some(Grammar { syntax, definition, path }) = &tool.grammar else { return tool.description.clone() };
         self.report.drop_field(path);
-        let told = format!("The input follows this {syntax} grammar:\n{definition}");
-        Some(tool.description.as_ref().map_or_else(|| told.clone(), |own| format!("{own}\n\n{told}")))
+        let note = format!("The input follows this {syntax} grammar:\n{definition}");
+        Some(tool.description.as_ref().map_or_else(|| note.clone(), |own| format!("{own}\n\n{note}")))
     }
 
     /// Completes `encoded` with the dropped fields and renamed tools.

@@ -138,7 +138,7 @@ fn check_ids(turn: &Turn, origin: Protocol) -> Result<(), Malformed> {
                 Protocol::Responses => "function_call",
                 Protocol::Anthropic => "tool_use",
             };
-            let why = format!("has the id '{id}' of another {call} before it; give each an id of its own");
+            let why = format!("has the id '{id}' of another {call} before it; give each a different id");
             return Err(Malformed::invalid(origin, &part.path, &why));
         }
     }

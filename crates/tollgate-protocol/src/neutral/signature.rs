@@ -102,13 +102,13 @@ pub(crate) fn of_call_signature_block(value: &str) -> Option<Signature> {
     Some(Signature { owner: Protocol::Gemini, value })
 }
 
-/// Ends the id in the value of a seal.
+/// Separates the id from the content in the value of a seal.
 const ID_END: char = ':';
 /// Longest id that is kept with a seal, in bytes.
 const SEAL_ID_LIMIT: usize = 1024;
 
-/// A reasoning item as a Responses upstream sealed it. Its id goes back with it: OpenAI binds the content to it and refuses another
-/// one, and some services refuse items without one.
+/// A reasoning item as a Responses upstream sealed it. Its id is sent back with it: OpenAI binds the content to the id and refuses
+/// another one, and some services refuse items without an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SealedItem<'a> {
     pub(crate) id: Option<&'a str>,
@@ -131,7 +131,7 @@ impl<'a> SealedItem<'a> {
     }
 }
 
-/// The member of a chat upstream's message that a thought came in.
+/// The member of a chat upstream's message that contained a thought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThoughtMember {
     /// DeepSeek, Kimi, GLM, Qwen: a history has it in the same member, and DeepSeek requires it beside calls.
@@ -153,12 +153,12 @@ impl ThoughtMember {
         [Self::ReasoningContent, Self::Reasoning].into_iter().find(|member| member.as_str() == name)
     }
 
-    /// The signature of a thought that came in this member.
+    /// The signature of a thought from this member.
     pub(crate) fn signature(self) -> Signature {
         Signature { owner: Protocol::OpenAi, value: self.as_str().to_owned() }
     }
 
-    /// The member that a chat upstream's thought came in; `None` for thoughts of other upstreams.
+    /// The member that contained a chat upstream's thought; `None` for thoughts of other upstreams.
     pub(crate) fn of(signature: Option<&Signature>) -> Option<Self> {
         let Signature { owner: Protocol::OpenAi, value } = signature? else { return None };
         Some(if value == Self::Reasoning.as_str() { Self::Reasoning } else { Self::ReasoningContent })

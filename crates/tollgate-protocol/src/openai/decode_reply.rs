@@ -53,7 +53,7 @@ fn choice(position: usize, choice: CompletionChoice<'_>, calls: &mut u32, out: &
     self::calls(candidate, &message, calls, out)?;
     let native = LenientText::filled(choice.finish_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
-        return Err(InvalidReply::Unreadable("a choice with nothing in it"));
+        return Err(InvalidReply::Unreadable("an empty choice"));
     }
     let finish = native.as_deref().map_or(FinishReason::Stop, finish::read);
     out.push(Event::Finish { candidate, finish, native, message: None });

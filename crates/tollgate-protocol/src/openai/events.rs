@@ -15,7 +15,7 @@ pub(super) struct ChoiceTexts {
     map: TextMap,
     content: TextJoiner,
     reasoning: TextJoiner,
-    /// True once a thought has named the member it came in.
+    /// True once a thought has named its member.
     says_member: bool,
     refusal: TextJoiner,
 }
@@ -44,7 +44,7 @@ pub(super) fn content(
         .or_else(|| named(message.reasoning, ThoughtMember::Reasoning))
         .map(|(text, member)| (texts.reasoning.join(text), member));
     if let Some((text, member)) = reasoning.filter(|(text, _)| !text.is_empty()) {
-        // The usual member needs no signature. All thoughts of an answer come in one member, so only the first one names it.
+        // The usual member needs no signature. All thoughts of an answer are in one member, so only the first one names it.
         let is_named = member == ThoughtMember::Reasoning && !std::mem::replace(&mut texts.says_member, true);
         out.push(Event::Think { candidate, text, redacted: None, signature: is_named.then(|| member.signature()) });
     }

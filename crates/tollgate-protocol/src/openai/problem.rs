@@ -22,7 +22,8 @@ const ACCOUNT_REFUSED_CODES: &[&str] =
     &["invalid_api_key", "account_deactivated", "organization_restricted", "organization_deactivated"];
 
 /// The beginning of the message if a single request asks for more tokens than the limit per minute: `Request too large for gpt-4o in
-/// organization … on tokens per min (TPM): Limit 30000, Requested 66313.` Type and code are those of every rate limit.
+/// organization … on tokens per min (TPM): Limit 30000, Requested 66313.` Type and code are the same as for every rate
+/// limit.
 const OVER_MINUTE_LIMIT: &str = "Request too large for ";
 
 /// Decodes an upstream's error. Gemini's OpenAI-compatible endpoint and its resellers send Google's details.
@@ -153,7 +154,7 @@ mod tests {
     fn refused_account_is_detected_with_any_status() {
         let body = br#"{"error":{"message":"m","type":"invalid_request_error","code":"invalid_api_key"}}"#;
         assert!(decode(400, body).account_refused);
-        assert!(!decode(401, body).account_refused, "the status already says so");
+        assert!(!decode(401, body).account_refused, "the status already states it");
     }
 
     #[test]

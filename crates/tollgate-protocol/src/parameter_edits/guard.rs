@@ -1,12 +1,12 @@
-//! The edits that are possible. Parameters that routing, reservations, prices and the reading of answers depend on were read from
-//! the caller's request, so an edit of them would make these wrong.
+//! Checks which edits are permitted. Routing, reservations, prices and the reading of answers depend on parameters of the
+//! caller's request, so editing these parameters would make the results wrong.
 
 use serde_json::{Number, Value};
 
 use super::{MAX_FORCED_DEPTH, MAX_PARAMETER_BYTES, MAX_PARAMETER_DEPTH, ParameterChange, ParameterEdit, outside};
 use crate::price_fields::price_field_names;
 
-/// Output limits. The reservation was made for the caller's, so that they can only be lowered.
+/// Output limits. The reservation was made for the caller's limit, so they can only be lowered.
 const OUTPUT_LIMITS: &[&str] = &["max_tokens", "max_completion_tokens", "max_output_tokens", "generation_config.max_output_tokens"];
 
 /// Members that no edit may touch, besides those with an effect on the price.
@@ -29,7 +29,8 @@ const PROTECTED: &[&str] = &[
     "max_tool_calls",
 ];
 
-/// Members that are part of the prompt: they can be dropped, but not be made longer than the reservation knows.
+/// Members that are part of the prompt: they can be dropped, but not made longer, because the reservation would not
+/// cover that.
 const PROMPT: &[&str] = &[
     "response_format",
     "text.format",
@@ -82,7 +83,7 @@ impl ParameterEdit {
 
     fn rename_fault(&self, to: &str) -> Option<String> {
         if to.contains('.') {
-            return Some("must be a name without dots: the parameter stays in its object".to_owned());
+            return Some("must be a name without dots, because the parameter stays in its object".to_owned());
         }
         if let Some(fault) = path_fault(to) {
             return Some(fault);
@@ -123,7 +124,7 @@ fn is_related(known: &str, path: &str) -> bool {
     known.split('.').zip(path.split('.')).all(|(one, other)| is_same_loosely(one, other))
 }
 
-/// Whether two names are the same but for case and underscores.
+/// Whether two names differ only in case and underscores.
 pub(super) fn is_same_loosely(one: &str, other: &str) -> bool {
     let letters = |name: &'_ str| {
         let bytes: Vec<u8> = name.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase()).collect();
@@ -149,7 +150,7 @@ fn content_fault(value: &Value, depth: usize) -> Option<String> {
         return Some(format!("is nested more than {MAX_FORCED_DEPTH} deep"));
     }
     match value {
-        // A catalog file has no null, and upstreams take it like an absent member.
+        // A catalog file has no null, and upstreams treat it like an absent member.
         Value::Null => Some("must not be or contain null; use drop".to_owned()),
         Value::Bool(_) => None,
         Value::Number(number) => (!number.is_f64() && !number.is_i64()).then(|| "has a number beyond 64 bits".to_owned()),

@@ -90,7 +90,8 @@ fn responses(provider: &str, model: &str) -> Profile {
     if is_known { profile } else { Profile { thinking: None, ..profile } }
 }
 
-/// Whether a model of this name is served by OpenAI or Azure. gpt-oss is not: its weights are open, and others serve it.
+/// Whether a model of this name is served by OpenAI or Azure. gpt-oss is not, because its weights are open and others
+/// serve it.
 fn is_openai_model(name: &str) -> bool {
     let is_reasoning = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
     let is_gpt = name.starts_with("gpt-") && !name.starts_with("gpt-oss");

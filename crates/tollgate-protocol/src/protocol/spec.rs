@@ -75,9 +75,9 @@ pub struct ProtocolSpec {
     pub echoes: bool,
     /// Whether a stream that breaks off is aborted after its error event, because a clean end would look like a complete answer.
     pub aborts_broken_streams: bool,
-    /// The fields that are enough for a request that generates, as the beginning of a sentence.
+    /// The minimal fields of a request that generates, as the beginning of a sentence.
     pub essential_fields: &'static str,
-    /// Requests that callers can make in this protocol; `None` for a protocol that is spoken to upstreams only.
+    /// Requests that callers can make in this protocol; `None` for a protocol used only for upstreams.
     pub caller: Option<CallerSurface>,
     pub error_style: ErrorStyle,
     /// The model list, for protocols with callers.
@@ -101,7 +101,7 @@ pub struct ProtocolSpec {
     /// Method and smallest body of a request for embeddings; `None` where the protocol has none.
     pub(crate) minimal_embedding: Option<MinimalEmbedding>,
     /// For a field that accepts only certain values: its value, keyed by `""`, then other members it depends on, by path.
-    /// Empty for a field without such demands.
+    /// Empty for a field without such requirements.
     pub(crate) field_sample: fn(field: &str) -> Vec<(&'static str, Value)>,
     /// Optional fields of requests that generate, as callers spell them; empty for a protocol without callers.
     pub parameters: &'static [&'static str],

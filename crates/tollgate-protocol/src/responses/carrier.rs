@@ -1,5 +1,5 @@
 //! Content of `encrypted_content` in reasoning items for upstreams of other protocols (docs/translation.md): a mark, and the data that
-//! the upstream sealed. The mark alone says which upstream gets it back; a value without a mark is OpenAI's own.
+//! the upstream sealed. Only the mark determines which upstream gets it back; a value without a mark is OpenAI's own.
 
 use crate::{
     Protocol,
@@ -27,7 +27,7 @@ pub(super) fn of_call(signature: &str) -> String {
     format!("{CALL_SIGNATURE}{signature}")
 }
 
-/// The seal of a Gemini signature of the text before.
+/// The seal of a Gemini signature of the preceding text.
 pub(super) fn of_text(signature: &str) -> String {
     format!("{SEALED_REASONING}h.{signature}")
 }

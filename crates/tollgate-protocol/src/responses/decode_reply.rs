@@ -14,7 +14,7 @@ use crate::{
     scan::Scanner,
 };
 
-/// Between the parts of a thought, each of which is a paragraph with a heading.
+/// Separates the parts of a thought, each of which is a paragraph with a heading.
 pub(super) const PART_BREAK: &str = "\n\n";
 
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
@@ -96,7 +96,7 @@ impl ReplyPosition {
             Some("reasoning") => {
                 let signature = item.sealed();
                 let summary = item.summary.unwrap_or_default().into_iter().filter_map(|part| part.text);
-                // Open models give the thought itself.
+                // Open models return the thought itself.
                 let content = item.content.unwrap_or_default().into_iter().filter_map(|part| part.text);
                 let texts: Vec<String> = summary.chain(content).map(|text| text.0).filter(|text| !text.is_empty()).collect();
                 let text = texts.join(PART_BREAK);

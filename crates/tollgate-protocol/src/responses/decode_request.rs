@@ -61,7 +61,7 @@ fn input(fields: &mut Fields<'_, '_>, names: &ToolNames, request: &mut Request) 
     items::read(items, &field.path, names, request)
 }
 
-/// The body lacks `input`; `messages` says whether it is written for chat completions.
+/// The body lacks `input`; `messages` tells whether it is a chat completions body.
 fn missing_input(messages: bool) -> Malformed {
     let fault = Malformed::missing(FROM, "input");
     if messages { Malformed { message: super::summary::CHAT_BODY.to_owned(), ..fault } } else { fault }

@@ -1,4 +1,4 @@
-//! Encodes requests for Responses upstreams. Nothing is to be stored there, and thoughts are asked for in sealed form.
+//! Encodes requests for Responses upstreams. They forbid storing, and request thoughts in sealed form.
 
 mod items;
 
@@ -147,7 +147,8 @@ fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     }
 }
 
-/// The limit of output tokens, which OpenAI's Responses API does not take below 16. Agents ask for one token to see whether a model answers.
+/// The limit of output tokens. OpenAI's Responses API accepts no limit below 16, but agents request one token to test whether a model
+/// answers.
 fn output_limit(out: &mut EncodeContext<'_>) -> Option<u64> {
     const MIN_TOKENS: u64 = 16;
     let Located { value, path } = out.request.params.max_tokens.as_ref()?;
@@ -160,7 +161,7 @@ fn output_limit(out: &mut EncodeContext<'_>) -> Option<u64> {
 /// Why stop sequences are refused.
 const NO_STOP: &str = "the Responses API of its upstream has no stop sequences; cut the answer off yourself";
 
-/// Refuses parameters that the protocol does not have. Among them are some that `supported_params` allows by the profile.
+/// Refuses parameters that the protocol does not have, including some that `supported_params` allows by the profile.
 fn refuse_unsupported(out: &mut EncodeContext<'_>) {
     let params = &out.request.params;
     let google = &params.google;
@@ -213,7 +214,7 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
     Some(format.json())
 }
 
-/// Effort, and a summary where the caller is to see thoughts.
+/// Effort, and a summary if the caller gets thoughts.
 fn reasoning(out: &mut EncodeContext<'_>) -> JsonObject {
     let mut reasoning = JsonObject::default();
     reasoning.put_some("effort", out.effort_word().map(Json::Text));

@@ -40,7 +40,7 @@ struct ResponsesEvents {
     done: DoneItems,
 }
 
-/// The first items that were done, as far as they fit.
+/// The first finished items, as far as they fit.
 #[derive(Default)]
 struct DoneItems {
     items: Vec<String>,
@@ -76,7 +76,7 @@ impl NamedEvents for ResponsesEvents {
         let Ok(answer) = ResponsesReplyScan::read(event.data) else {
             return Err(StreamError::Malformed("an event that is not a JSON object"));
         };
-        // The data has the name too, and some servers send it there only.
+        // The data has the name too, and some servers send it only there.
         let name = if answer.kind.is_empty() { String::from_utf8_lossy(event.name).into_owned() } else { answer.kind };
         // Servers in front of the upstream send errors without a type.
         if name == "error" || name == "response.failed" || (name.is_empty() && answer.error) {
@@ -101,7 +101,7 @@ impl NamedEvents for ResponsesEvents {
         let is_end = matches!(name.as_str(), "response.completed" | "response.incomplete");
         let mut facts = answer.summary;
         if is_end {
-            // The texts of the whole response came in pieces before.
+            // The texts of the whole response already arrived in pieces.
             facts.text_bytes = facts.text_bytes.saturating_sub(self.summary.text_bytes);
             self.ended = true;
         } else {

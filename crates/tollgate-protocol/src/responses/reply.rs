@@ -26,7 +26,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     } else if answer.unusable {
         return Err(InvalidReply::Unreadable("an item that is not an object"));
     } else if answer.summary.finish.is_none() {
-        // A response in the background, which the caller asks for again.
+        // A background response, which the caller polls.
         answer.summary.finish = Some(FinishReason::Other);
     }
     let model = edits.caller_model.as_deref().map(edits::literal);

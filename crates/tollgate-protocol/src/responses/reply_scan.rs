@@ -59,7 +59,7 @@ impl ResponsesReplyScan {
                 let start = scanner.position();
                 self.unusable |= !item(scanner, &mut piece, &mut self.called)?;
                 self.item = Some(start..scanner.position());
-                // The texts of an item came in pieces before.
+                // The texts of an item already arrived in pieces.
                 self.summary.content |= piece.content;
                 self.summary.searches = piece.searches;
             }
@@ -134,7 +134,7 @@ fn item(scanner: &mut Scanner<'_>, summary: &mut ReplySummary, called: &mut bool
     *called |= matches!(kind.as_deref(), Some("function_call" | "custom_tool_call"));
     // Calls, also those that the provider runs, are content even without text.
     summary.content |= object.is_some() && !matches!(kind.as_deref(), Some("message" | "reasoning"));
-    // Opening a page that was found, or searching in it, is not charged.
+    // Opening a found page, or searching in it, is not charged.
     if is_web_search(kind.as_deref()) && !matches!(action.as_deref(), Some("open_page" | "find_in_page")) {
         summary.searches = Some(summary.searches.unwrap_or(0).saturating_add(1));
     }

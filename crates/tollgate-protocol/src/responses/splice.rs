@@ -50,7 +50,7 @@ pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Vec<String> {
 enum Removal {
     /// Only an upstream of another protocol can read it.
     Foreign,
-    /// All sealed thoughts are removed, and this item is one.
+    /// All sealed thoughts are removed, including this item.
     Sealed,
 }
 
@@ -136,7 +136,7 @@ fn item(
     if all && bound {
         changes.remove_items(&members);
     }
-    // A thought that translation passed on unsealed has only its id, under which the service would look for an item that it never made.
+    // A thought that translation passed on unsealed has only an id, and the service would search for an item that it never made.
     let is_foreign = marked || translated && !sealed;
     let removal = if is_foreign { Some(Removal::Foreign) } else { (all && sealed).then_some(Removal::Sealed) };
     Ok((range, removal.filter(|_| reasoning)))

@@ -52,7 +52,7 @@ pub(super) struct ResponsesStreamEncoder {
     citation_bytes: usize,
     /// Bytes of the texts of closed messages.
     text_bytes: usize,
-    /// There was a message, a call or an image.
+    /// A message, a call or an image was written.
     has_content: bool,
     end: Option<AnswerEnd>,
     usage: Option<Usage>,

@@ -49,7 +49,7 @@ struct Body<'a> {
     input: Input,
     has_instructions: bool,
     has_messages: bool,
-    /// The conversation that the request continues, by the service's name of it.
+    /// The conversation that the request continues, by the service's name for it.
     thread: Option<JsonStr<'a>>,
     cache_key: Option<JsonStr<'a>>,
     search: SearchChoice,

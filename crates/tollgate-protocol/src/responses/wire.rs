@@ -101,7 +101,8 @@ struct Annotation {
     end_index: LenientCount,
 }
 
-/// Citations of the text in `map`, which begins at byte `start` of the answer's texts. Others than those of pages are left out.
+/// Citations of the text in `map`, which begins at byte `start` of the answer's texts. Citations of anything but pages are left
+/// out.
 pub(super) fn citations(raw: Option<&RawValue>, map: &TextMap, start: usize) -> Vec<Citation> {
     let list = raw.and_then(|raw| serde_json::from_str::<Option<Vec<&RawValue>>>(raw.get()).ok().flatten()).unwrap_or_default();
     list.into_iter().filter_map(|raw| citation(raw, map, start)).collect()

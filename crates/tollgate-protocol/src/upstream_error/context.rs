@@ -1,5 +1,6 @@
-//! Recognises the refusal of a request that is longer than the model's context. Few upstreams have a code for it, so words decide.
-//! A caller's text that an upstream repeats can at most change how the refusal is written for that caller.
+//! Recognises the refusal of a request that is longer than the model's context. Few upstreams have a code for it, so it is
+//! recognised by its words. If an upstream repeats a caller's text, that can at most change how the refusal is written for that
+//! caller.
 
 use super::UpstreamErrorBody;
 

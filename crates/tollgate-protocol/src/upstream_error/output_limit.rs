@@ -1,5 +1,5 @@
-//! Recognises the refusal of an output limit that is above the model's. Coding agents lower theirs and try again, but only for the words of
-//! the provider whose protocol they speak.
+//! Recognises the refusal of an output limit that is above the model's. Coding agents lower their limit and retry, but only for the message
+//! of the provider whose protocol they use.
 
 /// An output limit that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct RefusedOutputLimit {
 }
 
 impl RefusedOutputLimit {
-    /// Reads a provider's message; `None` if it says something else.
+    /// Parses a provider's message; `None` if it is another one.
     #[must_use]
     pub fn read(message: &str) -> Option<Self> {
         let text = message.to_ascii_lowercase();

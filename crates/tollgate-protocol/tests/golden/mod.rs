@@ -137,8 +137,8 @@ fn assert_refused(from: Protocol, refusal: &TranslateError, expected: &Value) {
                 MalformedKind::WrongType => "invalid_type",
                 MalformedKind::InvalidValue => "invalid_value",
             };
-            let told = fault.violations.iter().map(|violation| (violation.field.clone(), violation.description.clone()));
-            (told.collect(), code, "INVALID_BODY")
+            let described = fault.violations.iter().map(|violation| (violation.field.clone(), violation.description.clone()));
+            (described.collect(), code, "INVALID_BODY")
         }
         TranslateError::NoCounter => panic!("no case counts tokens"),
     };
@@ -153,8 +153,8 @@ fn assert_refused(from: Protocol, refusal: &TranslateError, expected: &Value) {
         for (violation, (field, description)) in violations.iter().zip(&fields) {
             assert_eq!(violation["field"], field.as_str());
             let wanted = violation["description"].as_str().expect("a valid case");
-            let told = wanted == description || quoted(wanted).all(|word| description.contains(&format!("'{word}'")));
-            assert!(told, "{description} does not tell {wanted}");
+            let matches = wanted == description || quoted(wanted).all(|word| description.contains(&format!("'{word}'")));
+            assert!(matches, "{description} does not contain {wanted}");
         }
     } else {
         assert_eq!(error["code"], code);

@@ -136,7 +136,7 @@ fn received(from: Protocol, member: &str, shown: bool, streams: bool) -> Value {
     serde_json::from_slice(&reply.body).expect("JSON")
 }
 
-/// The next request of a Messages caller who got this content.
+/// The next request of a Messages caller that received this content.
 fn next_turn(content: &Value) -> Value {
     let result = json!([{"type": "tool_result", "tool_use_id": "c1", "content": "r"}]);
     let turns =
@@ -171,7 +171,7 @@ fn reasoning_member_is_sent_back_only_if_the_profile_says_so() {
         assert_eq!(
             content.as_array().map(Vec::len),
             Some(if shown { 3 } else { 2 }),
-            "nothing carries what does not go back: {content}"
+            "the thought is not carried, because it is not sent back: {content}"
         );
         let body = next_turn(&content);
         let (sent, _) = translate(Anthropic, (OpenAi, "qwen3"), &body).expect("a request");
@@ -360,7 +360,7 @@ fn long_signature_of_a_call_is_carried_in_a_thinking_block_if_thinking_was_reque
             assert!(!sent.to_string().contains("QUJD"), "{to:?} {sent}");
         }
     }
-    // Others would read the block as the answer.
+    // Other callers would read the block as the answer.
     let unasked = whole(&ReplyContext { carry_thinking: false, ..context });
     assert_eq!(unasked["content"][0]["id"], format!("c1__sig1_{signature}"));
 }

@@ -451,6 +451,6 @@ fn unknown_content_is_counted_and_dropped() {
     ] {
         let caller = if upstream == Protocol::OpenAi { Protocol::Gemini } else { Protocol::OpenAi };
         let result = translate_reply(upstream, caller, &Bytes::from(body), &context());
-        assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "unknown things alone are no answer: {result:?}");
+        assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "unknown content alone is not an answer: {result:?}");
     }
 }

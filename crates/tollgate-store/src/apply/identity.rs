@@ -111,11 +111,12 @@ impl Batch<'_> {
         let email = email.map(str::to_lowercase);
         if let Some(email) = &email {
             if !is_email(email) {
-                let message = "is no e-mail address such as name@example.com".to_owned();
+                let message = "is not an e-mail address such as name@example.com".to_owned();
                 let problem = FieldProblem { field: "email", message };
                 return Err(refused(RowKind::Member, &row.name, ChangeRefusal::Invalid(vec![problem])));
             }
-            // Names are looked up before addresses: an address that is the name of another member would never be found.
+            // Names are looked up before addresses, so an address that is the name of another member would never be
+            // found.
             let named = self.rows.by_name(RowKind::Member, "", email).await?.map(|row| row.id);
             let taken = self.rows.member_of_email(email).await?;
             if named.iter().chain(&taken).any(|member| *member != row.id) {
@@ -197,7 +198,7 @@ impl Batch<'_> {
         self.rows.delete_sessions(&login.member).await
     }
 
-    /// Ends the sessions of a member unless it had this role and status before. A session does not come back when the role does.
+    /// Ends the sessions of a member unless it had this role and status before. A session is not restored when the role is.
     pub(super) async fn end_sessions_unless(
         &mut self,
         before: &CatalogRow,
@@ -377,7 +378,7 @@ impl Batch<'_> {
     }
 }
 
-/// Uses up the second proof of a sign-in.
+/// Uses up the second factor of a sign-in.
 fn use_factor(login: &mut LoginRow, factor: SecondFactor) -> Result<(), IdentityRefusal> {
     match factor {
         SecondFactor::None => {}
@@ -405,7 +406,7 @@ impl SecondFactor {
     }
 }
 
-/// Whether a text can be an e-mail address. Only its form is known: nothing is sent to it.
+/// Whether a text has the form of an e-mail address. Nothing is sent to it.
 fn is_email(text: &str) -> bool {
     let Some((name, host)) = text.rsplit_once('@') else { return false };
     text.len() <= MAX_EMAIL

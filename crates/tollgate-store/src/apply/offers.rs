@@ -8,7 +8,7 @@ use tollgate_core::{Glob, GroupId, Multiplier, Revision, SaleMultipliers};
 use super::Batch;
 use crate::{OfferChange, OfferChangeKind, RowKind, StoreError, rows::CatalogRow};
 
-/// The rows of a batch that decide what groups offer, by id.
+/// The rows of a batch that determine what groups offer, by id.
 #[derive(Debug, Default)]
 pub(super) struct ChangedOffers(HashMap<String, ChangedOfferRow>);
 
@@ -58,7 +58,7 @@ impl ChangedOffers {
     }
 }
 
-/// The part of a row's text that decides about offers; the default for a row that does not exist. An unreadable row offers
+/// The part of a row's text that determines offers; the default for a row that does not exist. An unreadable row offers
 /// nothing; loading the catalog reports it.
 fn part<T: Default + DeserializeOwned>(spec: Option<&str>) -> T {
     spec.and_then(|spec| serde_json::from_str(spec).ok()).unwrap_or_default()
@@ -75,7 +75,7 @@ fn differs(kind: RowKind, before: Option<&str>, after: Option<&str>) -> bool {
     }
 }
 
-/// The rows that decide about offers: id, name and text.
+/// The rows that determine offers: id, name and text.
 #[derive(Clone, Default)]
 struct OfferRows {
     channels: BTreeMap<String, (String, String)>,
@@ -121,7 +121,7 @@ impl OfferRows {
 }
 
 impl Batch<'_> {
-    /// The changes of offers that the batch makes. Reads the rows that decide about them only if one of them changed.
+    /// The changes of offers that the batch makes. Reads the rows that determine them only if one of them changed.
     pub(super) async fn offer_changes(&mut self) -> Result<Vec<OfferChange>, StoreError> {
         let changed = std::mem::take(&mut self.changed_offers.0);
         if !changed.values().any(|row| differs(row.kind, row.before.as_deref(), row.after.as_deref())) {
@@ -166,7 +166,7 @@ impl Batch<'_> {
     }
 }
 
-/// The changes of a group's factor, and of those of the `kept` models that do not follow from it.
+/// The changes of a group's factor, and of the factors of `kept` models that do not follow from it.
 fn factor_changes<'a>(
     kept: impl Iterator<Item = &'a String>,
     old: &'a SaleMultipliers,

@@ -76,7 +76,7 @@ impl Batch<'_> {
     ) -> Result<(), StoreError> {
         let (mut passkey, member) = self.need_passkey(id).await?;
         self.answer_challenge(&member.name, challenge).await?;
-        // WebAuthn Level 3, section 7.2, step 22: authenticators without a counter send 0 always.
+        // WebAuthn Level 3, section 7.2, step 22: authenticators without a counter always send 0.
         let has_advanced = sign_count > passkey.spec.sign_count || (sign_count == 0 && passkey.spec.sign_count == 0);
         if !has_advanced {
             return Err(identity_refused(&member.name, IdentityRefusal::PasskeyCounter));

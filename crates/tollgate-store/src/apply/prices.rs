@@ -1,4 +1,4 @@
-//! Changes of prices, and the history that every change of a row leaves of its prices.
+//! Changes of prices, and the history of prices, which every change of a row adds to.
 
 use std::collections::{BTreeSet, HashMap};
 

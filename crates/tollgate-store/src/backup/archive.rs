@@ -113,7 +113,7 @@ impl<'a> ArchiveWriter<'a> {
     }
 }
 
-/// A reader that reports how much has passed and fails when the work is cancelled.
+/// A reader that reports the bytes read and fails when the work is cancelled.
 struct ReportedRead<'a, R> {
     inner: R,
     done: u64,
@@ -149,7 +149,7 @@ impl<R: Read> Read for Hashed<R> {
     }
 }
 
-/// Unpacks a backup into a folder and checks it against its manifest. Entries of other names are refused.
+/// Unpacks a backup into a folder and checks it against its manifest. Entries with unknown names are refused.
 pub(super) fn unpack(backup: &Path, into: &Path, control: &WorkControl) -> Result<Manifest, StoreError> {
     let damaged = |detail: String| StoreError::Backup { path: backup.to_owned(), detail };
     let reading = |source| StoreError::File { action: "read", path: backup.to_owned(), source };

@@ -1,4 +1,4 @@
-//! A backup that is restored into a folder of its own, only to be checked. The folder is removed with the value.
+//! A backup that is restored into a temporary folder to be checked. The folder is removed when the value is dropped.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ pub struct RestoredBackup {
     pub report: RestoreReport,
     /// Version of the schema of the database in it; `None` without a database.
     pub schema: Option<i64>,
-    /// Version of the schema that this program has.
+    /// Version of this program's schema.
     pub known_schema: i64,
     folder: Scratch,
 }

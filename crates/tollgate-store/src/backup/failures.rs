@@ -1,5 +1,5 @@
-//! Scheduled backups that failed, as small files in the folder of backups. Failures in a row share one file, named after the first
-//! of them, so that a fault that lasts for days does not hide the backups made before it.
+//! Scheduled backups that failed, as small files in the folder of backups. Consecutive failures share one file, named after the
+//! first of them, so that a fault that lasts for days does not hide the backups made before it.
 
 use std::{fs, io};
 
@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 64 << 10;
 /// Characters of a reason that are kept.
 const MAX_REASON: usize = 2_000;
 
-/// A scheduled backup that failed, or several in a row.
+/// A scheduled backup that failed, or several consecutive ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedBackup {
     /// The first failure since a backup was made.
@@ -55,20 +55,20 @@ struct NotedFailure {
     name: String,
     /// The time in its name.
     since: Timestamp,
-    /// `None`: it is no note, or a damaged one.
+    /// `None` if the file is not a note, or damaged.
     failure: Option<FailedBackup>,
 }
 
 impl BackupFolder {
-    /// Notes a failure, in place of the note with the same `since`, and removes the oldest notes and those that cannot be read.
-    /// Creates the folder.
+    /// Writes the note of a failure, which replaces the note with the same `since`, and removes the oldest notes and unreadable
+    /// ones. Creates the folder.
     pub fn note_failure(&self, failure: &FailedBackup) -> Result<(), StoreError> {
         data_folder::create(self.path())?;
         let message = failure.message.chars().take(MAX_REASON).collect();
         let note = FailureNote { since: failure.since.0, at: failure.at.0, message };
         let (name, draft) = (name_of(failure.since), self.path().join(DRAFT));
         let written = serde_json::to_vec(&note).map_err(io::Error::from).and_then(|text| fs::write(&draft, text));
-        // If the disk is full, the previous note stays as it was.
+        // If the disk is full, the previous note is kept.
         written.and_then(|()| fs::rename(&draft, self.path().join(&name))).map_err(|error| {
             let _ = fs::remove_file(&draft);
             self.failed("write", &name)(error)
@@ -80,12 +80,13 @@ impl BackupFolder {
         Ok(())
     }
 
-    /// The failures that are noted, newest first. Files that are no notes are left out.
+    /// The noted failures, newest first. Files that are not notes are skipped.
     pub fn failures(&self) -> Result<Vec<FailedBackup>, StoreError> {
         Ok(self.noted()?.into_iter().filter_map(|noted| noted.failure).collect())
     }
 
-    /// Since when scheduled backups fail, as the newest note says; `None` if none of them has failed since the newest was made.
+    /// When scheduled backups began to fail, according to the newest note; `None` if none has failed since the newest backup
+    /// was made.
     pub fn failing_since(&self) -> Result<Option<Timestamp>, StoreError> {
         let newest = self.list()?.into_iter().find(|file| file.origin == BackupOrigin::Schedule).map(|file| file.made_at);
         let noted = self.failures()?.first().map(|failure| failure.since);
@@ -109,15 +110,15 @@ impl BackupFolder {
         Ok(noted)
     }
 
-    /// Removes the notes of failures that ended before this time. A note that cannot be removed stays, because no backup depends on
-    /// it.
+    /// Removes the notes of failures that ended before this time. A note that cannot be removed is left, because no backup depends
+    /// on it.
     pub(super) fn forget_failures_before(&self, time: Timestamp) {
         match self.noted() {
             Ok(noted) => {
                 let ended = |noted: &&NotedFailure| noted.failure.as_ref().map_or(noted.since, |failure| failure.at) < time;
                 noted.iter().filter(ended).for_each(|old| self.forget(old));
             }
-            Err(fault) => tracing::warn!(%fault, "notes of failed backups stay"),
+            Err(fault) => tracing::warn!(%fault, "notes of failed backups are kept"),
         }
     }
 
@@ -133,7 +134,7 @@ impl BackupFolder {
 
 /// The contents of a note.
 fn read(entry: &fs::DirEntry) -> Option<FailedBackup> {
-    // The metadata are those of a link itself.
+    // These are the metadata of a link itself, not of its target.
     entry.metadata().ok().filter(|file| file.is_file() && file.len() <= MAX_BYTES)?;
     let note: FailureNote = serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?;
     Some(FailedBackup { since: Timestamp(note.since), at: Timestamp(note.at), message: note.message })
@@ -159,7 +160,7 @@ mod tests {
         let again = FailedBackup { at: NOW.plus_ms(600_000), ..failed(0, "still no space") };
         folder.note_failure(&again).unwrap();
         assert_eq!(folder.failures().unwrap(), [again]);
-        assert_eq!(folder.list().unwrap(), [], "they are no backups");
+        assert_eq!(folder.list().unwrap(), [], "they are not backups");
         for hour in 1..15 {
             folder.note_failure(&failed(hour, &"x".repeat(5_000))).unwrap();
         }
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_notes_are_not_shown() {
+    fn files_that_are_not_notes_are_not_shown() {
         let data = tempfile::TempDir::new().unwrap();
         let folder = BackupFolder::of(data.path());
         folder.note_failure(&failed(0, "no space")).unwrap();
@@ -221,7 +222,7 @@ mod tests {
     fn note_that_cannot_be_written_leaves_the_one_before() {
         let data = tempfile::TempDir::new().unwrap();
         let folder = BackupFolder::of(data.path());
-        // Nothing is renamed to the name of a folder.
+        // A file cannot be renamed to the name of an existing folder.
         fs::create_dir_all(folder.path().join(name_of(failed(1, "").since)).join("below")).unwrap();
         folder.note_failure(&failed(0, "no space")).unwrap();
         assert!(folder.note_failure(&failed(1, "no space")).is_err());
@@ -250,6 +251,6 @@ mod tests {
         assert_eq!(folder.failing_since().unwrap(), None);
         folder.note_failure(&failed(3, "no space")).unwrap();
         fs::write(folder.target(BackupOrigin::Request, NOW.plus_ms(4 * HOUR_MS)).unwrap(), "x").unwrap();
-        assert_eq!(folder.failing_since().unwrap(), Some(failed(3, "").since), "one on request is none of the schedule");
+        assert_eq!(folder.failing_since().unwrap(), Some(failed(3, "").since), "a backup on request is not a scheduled one");
     }
 }

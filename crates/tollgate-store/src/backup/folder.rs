@@ -19,11 +19,11 @@ const SCHEDULED: &str = "scheduled-";
 const SUFFIX: &str = ".backup";
 /// Ending of the file with the result of a backup's last check.
 const NOTE: &str = ".checked";
-/// Prefix of the names of test files, by which it is found out whether backups can be written. Process id and a number follow.
+/// Prefix of the names of files that test whether backups can be written, followed by process id and a number.
 const PROBE: &str = ".tollgate-probe-";
-/// Names that are tried, in case others exist and cannot be removed.
+/// Number of names that are tried, in case files with some names exist and cannot be removed.
 const MAX_PROBES: u32 = 100;
-/// Folder that backups are restored into to be checked.
+/// Folder into which backups are restored for a check.
 const SCRATCH: &str = ".tollgate-check";
 
 /// The folder of a running gateway's backups. Names are checked before they become paths.
@@ -92,7 +92,7 @@ impl BackupFolder {
         Self::at(data.join("backups"))
     }
 
-    /// The folder at this path, of this gateway alone.
+    /// The folder at this path, which no other gateway uses.
     pub const fn at(path: PathBuf) -> Self {
         Self { path }
     }
@@ -101,7 +101,7 @@ impl BackupFolder {
         &self.path
     }
 
-    /// The folder that a backup is restored into to be checked; one is checked at a time.
+    /// The folder into which a backup is restored for a check; one is checked at a time.
     pub fn scratch(&self) -> PathBuf {
         self.path.join(SCRATCH)
     }
@@ -133,20 +133,20 @@ impl BackupFolder {
         Ok(self.path.join(name_of(origin, at)))
     }
 
-    /// Tries whether backups can be written: makes a file in the folder, or in the nearest existing folder above it, and removes it
-    /// again, with those that killed processes left.
+    /// Tests whether backups can be written: creates a file in the folder, or in the nearest existing folder above it, and removes
+    /// it again, together with files that killed processes left.
     ///
     /// # Errors
     /// When no file can be made there.
     pub fn probe(&self) -> Result<FolderProbe, StoreError> {
-        // The last folder above a relative path is an empty one: the current folder.
+        // The last parent of a relative path is the empty path: the current folder.
         let mut above = self.path.ancestors().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
         let nearest = above.find(|folder| folder.exists()).unwrap_or(Path::new("."));
         try_file_in(nearest).map_err(|source| StoreError::File { action: "make a file in", path: nearest.to_owned(), source })?;
         Ok(FolderProbe { exists: nearest == self.path, free: free_bytes(nearest) })
     }
 
-    /// The backups that are there, newest first.
+    /// The existing backups, newest first.
     pub fn list(&self) -> Result<Vec<BackupFile>, StoreError> {
         let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
@@ -156,7 +156,7 @@ impl BackupFolder {
         let named = |entry: fs::DirEntry| {
             let name = entry.file_name().into_string().ok()?;
             let ((origin, made_at), file) = (parse(&name)?, entry.metadata().ok()?);
-            // The metadata are those of a link itself.
+            // These are the metadata of a link itself, not of its target.
             file.is_file().then(|| BackupFile { note: self.note(&name), name, bytes: file.len(), made_at, origin })
         };
         let mut files: Vec<BackupFile> = entries.flatten().filter_map(named).collect();
@@ -200,7 +200,7 @@ impl BackupFolder {
         self.has(name).then(|| self.path.join(name))
     }
 
-    /// Notes the result of a check of a backup.
+    /// Stores the result of a check of a backup.
     pub fn set_note(&self, name: &str, note: &BackupNote) -> Result<(), StoreError> {
         if !self.has(name) {
             return Ok(());
@@ -223,9 +223,10 @@ impl BackupFolder {
     }
 }
 
-/// Creates a file in a folder and removes it, together with those that killed processes left.
+/// Creates a file in a folder and removes it, together with files that killed processes left.
 fn try_file_in(folder: &Path) -> io::Result<()> {
-    // This may remove the file of another process that tests at the same time. That is harmless: only creating it matters.
+    // This may remove the file of another process that tests at the same time, which is harmless: only creating it
+    // matters.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(PROBE) {
             let _ = fs::remove_file(entry.path());
@@ -241,7 +242,7 @@ fn try_file_in(folder: &Path) -> io::Result<()> {
     remove_file(&made.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?).map(drop)
 }
 
-/// Removes a file. Returns whether it was there.
+/// Removes a file. Returns whether it existed.
 fn remove_file(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_says_whether_backups_can_be_written() {
+    fn probe_finds_whether_backups_can_be_written() {
         let data = tempfile::TempDir::new().unwrap();
         let folder = BackupFolder::of(data.path());
         let probed = folder.probe().unwrap();

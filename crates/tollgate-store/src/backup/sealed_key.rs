@@ -30,7 +30,7 @@ pub(super) fn seal(keys: &MasterKeys, passphrase: &Secret, random: &RandomSource
     out
 }
 
-/// Opens what [`seal`] made; `None` with another passphrase.
+/// Decrypts the output of [`seal`]; `None` with a wrong passphrase.
 pub(super) fn open(sealed: &[u8], passphrase: &Secret, random: &RandomSource) -> Option<Zeroizing<String>> {
     let rest = sealed.strip_prefix(MAGIC)?;
     let (memory, rest) = rest.split_first_chunk::<4>()?;

@@ -1,4 +1,4 @@
-//! Alerts need the database: without it nothing is raised, and messages wait.
+//! Alerts need the database: while it is unreachable no alert is raised, and messages wait.
 
 use async_trait::async_trait;
 use tollgate_core::{AlertCondition, AlertId, AlertRule, ExpiringKey, Timestamp};

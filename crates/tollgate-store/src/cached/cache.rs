@@ -43,7 +43,7 @@ pub(super) struct CacheContents {
     rows: Vec<CachedRow>,
     keys: Vec<CachedRow>,
     spending_at: i64,
-    /// Subject; spent in the day and month of `spending_at`, and in all.
+    /// Subject; spending in the day and in the month of `spending_at`, and in total.
     spent: Vec<(String, i64, i64, i64)>,
     balances: Vec<(String, i64)>,
     ledger: i64,

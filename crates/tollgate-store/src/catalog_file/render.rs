@@ -16,7 +16,7 @@ pub(super) type RenderedField = (&'static str, String);
 /// A row in the file's form.
 pub(super) trait FileForm {
     fn name(&self) -> &str;
-    /// Its fields but the name, in the order of the table.
+    /// Its fields except the name, in the order of the table.
     fn fields(&self) -> Vec<RenderedField>;
 }
 
@@ -90,7 +90,8 @@ macro_rules! file_form {
 }
 file_form!(ChannelSpec, name, |row| {
     let mut blank = whole(&Self::blank());
-    // The provider decides the defaults of both, so they are always written. Served models are written as separate tables.
+    // The defaults of both depend on the provider, so they are always written. Served models are written as separate
+    // tables.
     blank.retain(|name, _| name != "provider" && name != "protocol");
     blank.insert("serves".to_owned(), row.serves.iter().map(crate::fields::FieldValue::show).collect());
     written(row, &blank)

@@ -14,7 +14,7 @@ pub(super) fn channel(table: &TableReader<'_>, sources: &Sources<'_>, names: &mu
     let (protocol, base_url) = provider_defaults(provider);
     let blank = ChannelSpec { provider, protocol, base_url: base_url.to_owned(), ..ChannelSpec::default() };
     let mut read = table.read(blank, &["account", "serves"], sources);
-    // The provider decides which other fields are needed, so nothing more is checked if it is wrong.
+    // The provider determines which other fields are needed, so nothing more is checked if it is wrong.
     if !read.is_bad("provider") {
         table.review(&read);
     }

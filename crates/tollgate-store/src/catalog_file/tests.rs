@@ -215,7 +215,7 @@ name = "new"
         found[0].contains("key 'k' is defined twice") && found.iter().filter(|fault| fault.contains("twice")).count() == 1,
         "{found:?}"
     );
-    assert_eq!(faults("[[group]\n").len(), 1, "what is no TOML has no rows");
+    assert_eq!(faults("[[group]\n").len(), 1, "a text that is not TOML has no rows");
 }
 
 #[test]

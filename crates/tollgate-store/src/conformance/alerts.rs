@@ -1,4 +1,4 @@
-//! Alerts: raised once until they are over, with messages that one node at a time sends.
+//! Alerts: each is raised once until it ends, and one node at a time sends its messages.
 
 use tollgate_core::{AlertCondition, AlertRule, KeyStatus, Secret, Timestamp};
 
@@ -29,7 +29,7 @@ pub(super) async fn destination_keeps_its_secrets_sealed(store: &Store) {
     assert_eq!((found.secrets.url.as_str(), found.secrets.secret.as_deref()), ("https://x.example.com/canary", Some("key")));
     let rows = store.listing.page(&RowFilter::of(RowKind::AlertDestination, 10)).await.unwrap();
     assert!(rows[0].keeps_secret && rows[0].read::<AlertDestinationSpec>().unwrap().url.ends_with("/***"));
-    // A secret that is not given stays; an empty one removes it.
+    // A secret that is not given is kept; an empty one removes it.
     apply(store, &[put("ops", None, None)]).await.unwrap();
     assert_eq!(read().await.secrets, found.secrets);
     apply(store, &[put("ops", None, Some(""))]).await.unwrap();
@@ -70,7 +70,7 @@ pub(super) async fn alert_is_raised_once_until_it_is_over(store: &Store) {
     let older = AlertFilter { rule: Some(AlertRule::ChannelDown), before: Some(second), is_open: Some(false), limit: 1 };
     assert_eq!(list(older).await.iter().map(|alert| alert.id).collect::<Vec<_>>(), [first]);
     store.alerts.prune_alerts(later(91 * 86_400)).await.unwrap();
-    assert_eq!(list(AlertFilter { limit: 10, ..AlertFilter::default() }).await.len(), 1, "what is not over stays");
+    assert_eq!(list(AlertFilter { limit: 10, ..AlertFilter::default() }).await.len(), 1, "open alerts are kept");
 }
 
 pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
@@ -110,7 +110,7 @@ pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
     store.alerts.raise(&condition("f"), "node", &notified(MessageState::Waiting), later(410)).await.unwrap().unwrap();
     let slow = claim(410, 420).await;
     assert!(store.alerts.end(AlertRule::ChannelDown, "f", later(411)).await.unwrap());
-    assert!(claim(412, 470).await.is_empty(), "it is being told that it was raised");
+    assert!(claim(412, 470).await.is_empty(), "the message about its beginning is being sent");
     let claimed = claim(420, 430).await;
     assert_eq!((claimed.len(), claimed[0].kind), (1, MessageKind::Raised));
     store.alerts.settle_message(&slow[0], &MessageResult::Sent).await.unwrap();
@@ -128,7 +128,7 @@ pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
 pub(super) async fn one_node_evaluates_until_it_stops_claiming(store: &Store) {
     let claim = |node, at| async move { store.alerts.claim_evaluation(node, later(at), 30_000).await.unwrap() };
     assert_eq!([claim("a", 0).await, claim("b", 1).await, claim("a", 20).await, claim("b", 40).await], [true, false, true, false]);
-    assert_eq!([claim("b", 50).await, claim("a", 51).await], [true, false], "the first one is gone");
+    assert_eq!([claim("b", 50).await, claim("a", 51).await], [true, false], "the first one was removed");
     assert!(claim("a", -1_000).await, "the clock was wrong");
 }
 

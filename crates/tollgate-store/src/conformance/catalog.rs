@@ -113,7 +113,7 @@ pub(super) async fn channel_is_added_to_a_group_and_removed_from_it(store: &Stor
     };
     apply(store, &[put_channel("gone"), put_channel("main"), put_group("g", &["gone", "main"])]).await.unwrap();
     apply(store, &[Change::RemoveChannel { channel: "gone".to_owned() }]).await.unwrap();
-    // The group still names the removed channel, which does not keep it from another one.
+    // The group still names the removed channel; that does not prevent adding another one.
     let added = apply(store, &[put_channel("new"), set("g", "new", true)]).await.unwrap();
     let offered = async || {
         let catalog = store.catalog.load().await.unwrap();
@@ -126,7 +126,7 @@ pub(super) async fn channel_is_added_to_a_group_and_removed_from_it(store: &Stor
     apply(store, &[set("g", "main", false)]).await.unwrap();
     assert_eq!(offered().await, [false, true]);
 
-    // With a group that does not exist, the channel of the same batch is not made either.
+    // If a group does not exist, the channel of the same batch is not made either.
     let refused = apply(store, &[put_channel("next"), set("nowhere", "next", true)]).await.unwrap_err();
     assert_eq!(refusal(refused), ChangeRefusal::Unknown { kind: RowKind::Group, name: "nowhere".to_owned() });
     assert!(store.catalog.load().await.unwrap().channel_by_name("next").is_none());

@@ -42,7 +42,7 @@ pub(super) async fn contents_are_stored_once_and_removed(store: &Store) {
     assert_eq!(store.contents.contents(two.id).await.unwrap(), Some(two));
 }
 
-/// The minutes of the contents of each key that are left.
+/// The minutes of the remaining contents of each key.
 async fn left(store: &Store) -> Vec<(u8, u8)> {
     let mut left = Vec::new();
     for (key, minute) in (1..=3).flat_map(|key| (0..60).map(move |minute| (key, minute))) {
@@ -72,7 +72,8 @@ pub(super) async fn contents_of_the_key_that_stores_the_most_are_removed_first(s
     // The age limit applies to every key.
     assert_eq!(prune(store, 6, u64::MAX).await, 7);
     assert_eq!(left(store).await.first(), Some(&(1, 6)));
-    // Contents of the key that stores the most are removed first; those of other keys stay, regardless of their age.
+    // Contents of the key that stores the most are removed first; those of other keys are kept, regardless of their
+    // age.
     store.contents.store_contents(vec![contents(2, 7)]).await.unwrap();
     let removed = prune(store, 0, bytes / 2).await;
     let after = left(store).await;

@@ -67,7 +67,7 @@ pub(super) async fn transitions_are_found_by_time_and_subject(store: &Store) {
     let (of_a, of_b, of_all) = ((channel, Some(a)), (channel, Some(b)), (channel, None));
     let open = transition(of_a, 100, Some(160), None);
     store.health_history.record_transitions("one", &[transition(of_a, 10, Some(20), None), open]).await.unwrap();
-    // The first one ends, in one batch with another state of it.
+    // The first transition ends, in the same batch as another state of it.
     let first = transition(of_a, 10, Some(20), Some(30));
     let of_channel = transition(of_all, 50, None, Some(60));
     store.health_history.record_transitions("one", &[transition(of_a, 10, Some(25), None), of_channel, first]).await.unwrap();
@@ -129,7 +129,7 @@ pub(super) async fn old_transitions_are_removed(store: &Store) {
     assert_eq!(history.prune_transitions(at(5), 1_000).await.unwrap(), 0);
     assert_eq!((count().await, history.node_runs().await.unwrap().len()), (22, 2));
     assert_eq!(history.prune_transitions(at(46), 1_000).await.unwrap(), 5);
-    assert_eq!(count().await, 16, "of a node that is gone nothing stays open; an earlier run of a node is not its end");
+    assert_eq!(count().await, 16, "transitions of a vanished node do not stay open; an earlier run of a node is not its end");
     assert_eq!(history.node_runs().await.unwrap(), [NodeRun { node: "one".to_owned(), since: at(300), seen_at: at(300) }]);
     assert_eq!(history.prune_transitions(at(46), 6).await.unwrap(), 10, "more than may be kept");
     assert_eq!(history.prune_transitions(at(46), 6).await.unwrap(), 0);
@@ -158,7 +158,7 @@ pub(super) async fn last_test_of_an_account_replaces_the_one_before(store: &Stor
     assert_eq!(history.last_tests(first..=last).await.unwrap(), []);
     history.save_last_tests(&[(a, passed.clone()), (b, passed.clone())]).await.unwrap();
     history.save_last_tests(&[(a, failed.clone())]).await.unwrap();
-    // A test of another node that was over before is not the last one.
+    // A test of another node that ended earlier is not the last one.
     history.save_last_tests(&[(a, test(15, None))]).await.unwrap();
     history.save_last_tests(&[]).await.unwrap();
     let mut expected = vec![(a, failed), (b, passed.clone())];

@@ -117,7 +117,7 @@ pub(super) async fn session_ends_with_role_password_status_and_time(store: &Stor
     apply(store, &[member("ann", Role::Admin)]).await.unwrap();
     assert!(!is_valid(store, 1, later).await, "the role is another one");
     apply(store, &[member("ann", Role::Operator)]).await.unwrap();
-    assert!(!is_valid(store, 1, later).await, "a session does not come back with the role");
+    assert!(!is_valid(store, 1, later).await, "a session is not restored with the role");
     apply(store, &[open("ann", 3, SecondFactor::None)]).await.unwrap();
     apply(store, &[set_password("ann")]).await.unwrap();
     assert!(!is_valid(store, 3, later).await, "the password is another one");
@@ -133,7 +133,7 @@ pub(super) async fn session_ends_with_role_password_status_and_time(store: &Stor
     let refused = apply(store, &[open("ann", 5, SecondFactor::None)]).await.unwrap_err();
     assert_eq!(refusal(refused), ChangeRefusal::NotFound, "a suspended member cannot sign in");
     apply(store, &[suspend(MemberStatus::Active)]).await.unwrap();
-    assert!(!is_valid(store, 4, MIDNIGHT).await, "a session does not come back with the status");
+    assert!(!is_valid(store, 4, MIDNIGHT).await, "a session is not restored with the status");
     apply(store, &[identity(IdentityChange::EndSession { session: session_id(2) })]).await.unwrap();
     assert!(!is_valid(store, 2, MIDNIGHT).await);
     apply(store, &[identity(IdentityChange::EndSession { session: session_id(2) })]).await.expect("it has ended already");
@@ -224,8 +224,8 @@ pub(super) async fn members_are_notified_by_mail_once_they_ask_for_it(store: &St
     let found = mailed().await;
     let ann = id_of(store, "ann").await;
     assert_eq!(found.iter().map(|it| (it.member, it.email.as_str())).collect::<Vec<_>>(), [(ann, "ann@example.com")]);
-    assert_eq!((found[0].preferences.told_at_percents(), found[0].notified.len()), ([50, 90].as_slice(), 0));
-    assert_eq!(found[0].preferences.told_below(), MemberPreferences::NOTICE_BALANCE);
+    assert_eq!((found[0].preferences.effective_percents(), found[0].notified.len()), ([50, 90].as_slice(), 0));
+    assert_eq!(found[0].preferences.effective_balance(), MemberPreferences::NOTICE_BALANCE);
     let notified = ["member month 80".to_owned(), "\"quoted\"".to_owned()];
     store.identity.record_notified(ann, &notified).await.unwrap();
     apply(store, &[open("ann", 1, SecondFactor::None)]).await.unwrap();
@@ -285,7 +285,11 @@ pub(super) async fn invite_makes_one_member(store: &Store) {
     let row = store.listing.row(RowKind::Member, &made.id.to_string(), ObjectScope::Everything).await.unwrap().unwrap();
     assert_eq!(row.read::<MemberSpec>().unwrap().groups, ["staff"]);
     assert_eq!(refused(store, accept(1, "eve")).await, IdentityRefusal::InviteInvalid);
-    assert_eq!(refused(store, accept(2, "Ann@example.com")).await, IdentityRefusal::EmailTaken, "names are no other's address");
+    assert_eq!(
+        refused(store, accept(2, "Ann@example.com")).await,
+        IdentityRefusal::EmailTaken,
+        "a name cannot be another member's address"
+    );
     let revoke = |invite| identity(IdentityChange::RevokeInvite { invite });
     assert_eq!(refused(store, revoke(id)).await, IdentityRefusal::InviteInvalid, "it was accepted");
     let second = invite(2, &[]).1;
@@ -316,7 +320,7 @@ pub(super) async fn link_of_the_set_up_makes_an_admin_of_another_name(store: &St
     apply(store, &[member("ann", Role::Member), make(1, LinkKind::Reset)]).await.unwrap();
     assert_eq!(refused(store, link(1, "ada")).await, IdentityRefusal::LinkInvalid, "it is for a member of another name");
     apply(store, &[make(2, LinkKind::SetUp)]).await.unwrap();
-    assert_eq!(refusal(apply(store, &[link(2, "ann")]).await.unwrap_err()), ChangeRefusal::Exists, "ann is no admin");
+    assert_eq!(refusal(apply(store, &[link(2, "ann")]).await.unwrap_err()), ChangeRefusal::Exists, "ann is not an admin");
     apply(store, &[link(2, "ada")]).await.unwrap();
     let made = store.identity.find_login("ada").await.unwrap().unwrap();
     assert_eq!((made.role, made.status, made.can_sign_in()), (Role::Admin, MemberStatus::Active, true));
@@ -350,7 +354,7 @@ pub(super) async fn registration_makes_a_plain_member(store: &Store) {
     assert_eq!(refused(store, register("eve", None, Some("ann@EXAMPLE.com"))).await, IdentityRefusal::EmailTaken);
     let unknown = refusal(apply(store, &[register("eve", Some("gone"), None)]).await.unwrap_err());
     assert!(matches!(unknown, ChangeRefusal::Unknown { kind: RowKind::Group, .. }), "{unknown:?}");
-    assert!(store.identity.find_login("eve").await.unwrap().is_none(), "nothing is kept of what was refused");
+    assert!(store.identity.find_login("eve").await.unwrap().is_none(), "nothing of the refused batch is kept");
     let audit = store.catalog.audit(None, 100).await.unwrap();
     let entry = audit.iter().find(|event| event.action == "register").unwrap();
     assert_eq!((entry.kind, entry.name.as_str()), (AuditKind::Login, "ann"));

@@ -285,7 +285,7 @@ pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &
     assert_eq!((found.name.as_str(), found.scope), ("ops", AdminScope::Operator));
     assert!(store.listing.admin_key(&brief_hash, MIDNIGHT).await.unwrap().is_some());
     assert_eq!(store.listing.admin_key(&brief_hash, MIDNIGHT.plus_ms(10)).await.unwrap(), None, "the key has expired");
-    assert_eq!(store.keys.find(&ops_hash).await.unwrap().map(|key| key.name), None, "it is no service key");
+    assert_eq!(store.keys.find(&ops_hash).await.unwrap().map(|key| key.name), None, "it is not a service key");
     assert!(store.keys.list().await.unwrap().is_empty());
     let (twice, _) = make("ops", AdminScope::Admin, None);
     assert_eq!(refusal(apply(store, &[twice]).await.unwrap_err()), ChangeRefusal::Exists);

@@ -70,7 +70,7 @@ pub(super) async fn passkey_is_found_by_its_credential_and_kept_up_to_date(store
     let spec = found(store, &first).await.unwrap().spec;
     assert_eq!((spec.name.as_str(), spec.sign_count, spec.used_at), ("laptop", 4, Some(MIDNIGHT)));
     assert!(spec.is_backed_up && spec.is_backup_eligible);
-    assert_eq!(found(store, &second).await.unwrap(), second, "the other is as it was");
+    assert_eq!(found(store, &second).await.unwrap(), second, "the other is unchanged");
     assert_eq!(refused(store, add("bob", &Passkey { member: bob, ..first.clone() }, 4)).await, IdentityRefusal::PasskeyTaken);
     let foreign = refusal(apply(store, &[add("bob", &sample(ann, 5), 5)]).await.unwrap_err());
     assert_eq!(foreign, ChangeRefusal::NotFound, "it is made for another member");

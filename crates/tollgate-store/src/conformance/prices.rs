@@ -39,7 +39,7 @@ pub(super) async fn every_change_of_a_price_is_in_its_history(store: &Store) {
     let model = ModelSpec { name: "fast".to_owned(), price: Some(price(2)), ..ModelSpec::default() };
     apply(store, &[Change::PutModel(Box::new(model.clone()))]).await.unwrap();
     let described = ModelSpec { description: Some("quick".to_owned()), ..model };
-    apply(store, &[Change::PutModel(Box::new(described))]).await.expect("a change of another field is no change of the price");
+    apply(store, &[Change::PutModel(Box::new(described))]).await.expect("a change of another field does not change the price");
     let mapping =
         ModelMapping { model: "fast".to_owned(), upstream: "f".to_owned(), cost: Some(price(3)), ..ModelMapping::default() };
     apply(store, &[Change::PutModelMapping { channel: "main".to_owned(), mapping: Box::new(mapping) }]).await.unwrap();

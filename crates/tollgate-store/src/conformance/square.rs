@@ -169,7 +169,7 @@ pub(super) async fn model_factors_are_in_the_history_of_offers(store: &Store) {
         (4, changed(None, one, twice)),
     ];
     assert_eq!(changes, expected);
-    assert_eq!(store.square.offered_since().await.unwrap(), added, "another factor is no new offer");
+    assert_eq!(store.square.offered_since().await.unwrap(), added, "another factor does not make a new offer");
     let rows = store.catalog.live_rows(&KeyScope::All).await.unwrap();
     let row = rows.groups.iter().find(|row| row.spec.name == "all").unwrap();
     assert_eq!(row.spec.model_multipliers[&Glob("a-1".to_owned())], thrice);

@@ -43,7 +43,7 @@ fn tagged(name: &str, value: &str) -> TagCondition {
     TagCondition { name: tag(name), value: value.to_owned() }
 }
 
-/// Every grouping, with a tag of few values, one with a value for each request, and one that no request has.
+/// Every grouping, with a tag of few values, a tag with another value for each request, and a tag that no request has.
 fn all() -> impl Iterator<Item = SummaryBy> {
     UNTAGGED.into_iter().chain(["project", "user", "missing"].map(|name| SummaryBy::Tag(tag(name))))
 }
@@ -72,7 +72,7 @@ pub(super) fn varied() -> Vec<UsageRecord> {
             web_searches: n % 2,
         };
         if n.is_multiple_of(15) {
-            // A complete answer that thinking used up.
+            // A complete answer whose output limit was used up by thinking.
             (record.tokens.output, record.tokens.image, record.tokens.audio) = (0, 0, 0);
         }
         record.outcome = [Outcome::Completed, Outcome::Refused, Outcome::UpstreamBroke][usize::try_from(n % 3).unwrap()];
@@ -101,7 +101,7 @@ pub(super) fn varied() -> Vec<UsageRecord> {
             (record.group, record.group_name) = (None, None);
         }
         if n % 19 == 12 {
-            // No group of the key offers the model, which counts in the key's first group.
+            // No group of the key offers the model; the request counts in the key's first group.
             (record.attempts, record.cost, record.protocol_out) = (Vec::new(), Some(NanoUsd(0)), None);
             (record.outcome, record.reason, record.model) = (Outcome::Refused, Some("E13".to_owned()), Some("wished".into()));
         }
@@ -291,7 +291,7 @@ pub(super) async fn tag_values_beyond_the_limit_are_summed_as_one(store: &Store)
         tags.add_metadata(&[(name.to_owned(), value)]);
         UsageRecord { tags, member: record(0).member, cost: Some(NanoUsd(14)), ..record(n) }
     };
-    // A member that sends a value of its own with each request, and a name of its own, before another member sends one.
+    // A member that sends a new value with each request, and a new name, before another member sends one.
     let values: Vec<UsageRecord> = (0..COUNT).map(|n| of(n, "session", format!("s{n}"))).collect();
     let names: Vec<UsageRecord> = (0..300).map(|n| of(COUNT + n, &format!("name{n}"), "a".to_owned())).collect();
     let other = UsageRecord { member: record(1).member, ..of(COUNT + 300, "session", "late".to_owned()) };

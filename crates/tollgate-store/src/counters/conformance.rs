@@ -23,7 +23,7 @@ use crate::{
     samples::{MIDNIGHT, record},
 };
 
-/// A database that has nothing but spending, and the requests that are not booked.
+/// A database that contains only spending, and the requests that are not booked.
 #[derive(Debug, Default)]
 pub(super) struct StaticLedger(pub(super) Mutex<Spending>, pub(super) Mutex<Vec<RequestId>>);
 
@@ -53,7 +53,7 @@ impl LedgerStore for StaticLedger {
         Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
     async fn keys_spent_since(&self, _: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError> {
-        unreachable!("counters do not look at keys")
+        unreachable!("counters do not read keys")
     }
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
         let unbooked = self.1.lock().unwrap();
@@ -212,7 +212,7 @@ async fn exceeded_budget_with_least_left_is_reported(fixture: &CounterFixture) {
     assert_eq!((funds.subject, funds.left), (Subject::Member(caller.key.member.id), NanoUsd(500)));
 }
 
-/// A clock that is set forward and back neither renews a budget nor hides spending from other nodes.
+/// Setting the clock forward and back neither renews a budget nor hides spending from other nodes.
 async fn clock_jumps_do_not_renew_a_budget(fixture: &CounterFixture) {
     let now = now();
     let caller =

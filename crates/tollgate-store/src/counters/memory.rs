@@ -86,7 +86,7 @@ impl MeterShard {
         self.live.get(&subject).map(|tracked| tracked.meter).or_else(|| initial_meter(&self.initial, subject))
     }
 
-    /// Visits the active subjects, and drops those that are no longer active from the list.
+    /// Calls a function for each active subject, and drops subjects that are no longer active from the list.
     fn visit_active(&mut self, micros: u64, mut visit: impl FnMut(Subject, Meter)) {
         let live = &mut self.live;
         self.active.retain(|subject| {
@@ -137,7 +137,7 @@ impl MemoryCounters {
         Self::with_ttl(spending, Arc::new(ReservationTtl::new(reservation_ttl)))
     }
 
-    /// As [`Self::new`], with a lifetime that several counters share.
+    /// Like [`Self::new`], with a lifetime that several counters share.
     pub(super) fn with_ttl(spending: &Spending, reservation_ttl: Arc<ReservationTtl>) -> Self {
         let counters = Self {
             meters: std::array::from_fn(|_| Mutex::default()),
@@ -206,7 +206,7 @@ impl MemoryCounters {
         }
     }
 
-    /// Makes a reservation, lowered to the available money where permitted. Returns it as it was made.
+    /// Makes a reservation, lowered to the available money where permitted. Returns the reservation that was made.
     pub(super) fn try_reserve(
         &self,
         reservation: &Reservation,

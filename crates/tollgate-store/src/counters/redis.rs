@@ -6,8 +6,9 @@
 //! that is permitted, the reservations that attempts may need on their channels' budgets, and the leases granted with them.
 //!
 //! Each node is registered. The registration is renewed every 10 s, expires after 60 s, and ends when the node starts again.
-//! Reservations count as long as the registration of their node, so those of a dead node lapse. A lost connection ends the
-//! registration: the next one begins with all open reservations of the node, and late messages of the old one have no effect.
+//! Reservations count as long as the registration of their node, so those of a crashed node expire. A lost connection ends
+//! the registration: the next one begins with all open reservations of the node, and late messages of the old one have no
+//! effect.
 //!
 //! While Redis is unreachable each node enforces its [share of the limits](outage_share), and sends what was spent in the
 //! meantime once Redis is back. If Redis has lost its data, it is restored from the database ([`ledger_sync`]) and from

@@ -72,7 +72,7 @@ pub trait Counters: Send + Sync + fmt::Debug {
         CounterHandOver::default()
     }
 
-    /// Continues with the counters that another process has handed over. Call it before the first reservation.
+    /// Continues with the counters that another process has handed over. Call this before the first reservation.
     fn take_over(&self, _: CounterHandOver, _: Instant) {}
 
     /// Takes the alerting budgets found to be crossed after [`settle`](Self::settle) returned, each with the request that

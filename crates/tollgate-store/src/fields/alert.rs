@@ -94,7 +94,7 @@ fn problems(input: &DestinationInput) -> Vec<FieldProblem> {
     let scheme = url.split(':').next().unwrap_or_default();
     let is_mail = *kind == DestinationKind::Email;
     if input.spec.name == CONFIGURED_DESTINATION {
-        problem("name", "is that of the destination which the settings have");
+        problem("name", "is the name of the destination in the settings");
     }
     if is_mail != scheme.starts_with("smtp") {
         let expected = if is_mail { "begins with smtp://, smtps:// or smtp+plain://" } else { "begins with https:// or http://" };
@@ -115,7 +115,7 @@ fn problems(input: &DestinationInput) -> Vec<FieldProblem> {
                 problem("to", "needs at least one recipient");
             }
             if to.iter().any(|address| !is_mail_address(address)) {
-                problem("to", "has an entry that is no mail address");
+                problem("to", "has an entry that is not a mail address");
             }
         }
         DestinationKind::Telegram => {
@@ -142,7 +142,7 @@ fn problems(input: &DestinationInput) -> Vec<FieldProblem> {
     found
 }
 
-/// Whether a valid bot token is given or already stored. The token becomes a part of the request's path.
+/// Whether a valid bot token is given or already stored. The token becomes part of the request's path.
 fn has_bot_token(input: &DestinationInput) -> bool {
     let is_token = |text: &str| {
         let of_secret = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
@@ -166,16 +166,16 @@ fn is_mail_address(text: &str) -> bool {
         && text.split_once('@').is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty() && !domain.contains('@'))
 }
 
-/// The address as it may be shown. The error is the end of a sentence.
+/// The address without its secret parts. The error is the end of a sentence.
 fn redacted(text: &str) -> Result<String, String> {
-    let form = || "is no address such as https://example.com/hook or smtp://user@mail.example.com:587".to_owned();
+    let form = || "is not an address such as https://example.com/hook or smtp://user@mail.example.com:587".to_owned();
     let url = Url::parse(text).map_err(|_| form())?;
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(form)?;
     if url.password().is_some() {
         return Err("has a password; give it as secret".to_owned());
     }
     if url.path().contains(STARS) || url.query().is_some_and(|query| query.contains(STARS)) {
-        return Err("has '***' instead of what was hidden; give the whole address".to_owned());
+        return Err("has '***' in place of hidden parts; give the whole address".to_owned());
     }
     if url.port() == Some(0) {
         return Err("has the port 0".to_owned());

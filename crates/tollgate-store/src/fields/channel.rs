@@ -25,7 +25,8 @@ const DAY_MS: i64 = 86_400_000;
 const STARS: &str = "***";
 const TAG: Kind = Kind::Name { max: 40 };
 const STATUS: Kind = Kind::Integer { min: 401, max: 599 };
-/// Statuses that are about the request, so that one caller could pause every account, and 429, after which an account always cools.
+/// Statuses that cannot be set: those about the request, with which one caller could pause every account, and 429, after which an
+/// account always cools.
 const NEVER_PAUSING: [i64; 6] = [404, 409, 413, 415, 422, 429];
 
 table!(
@@ -48,7 +49,7 @@ table!(
                  admins may change it."
             )
             .default_text("by provider")
-            // An empty one is refused for providers that need an address, see below.
+            // An empty address is refused below for providers that need one.
             .rule(|value| match value.as_str().unwrap_or_default() {
                 "" => Ok(()),
                 url => check_url(url, &["http", "https"]),
@@ -91,7 +92,7 @@ table!(
             "pausing_statuses",
             pausing_statuses: Vec<u16>,
             "Statuses of answers after which an account cools at once: `[402, 529]`. Statuses that are about the request are not possible, \
-             nor 429, which has a rule of its own (docs/operating.md)."
+             nor 429, which has a separate rule (docs/operating.md)."
         )
         .kind(Kind::List { of: &STATUS, max: 32 })
         .rule(check_statuses),
@@ -246,7 +247,7 @@ fn check_statuses(value: &Value) -> Result<(), String> {
     let statuses: Vec<i64> = value.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
     let mut found = statuses.iter().enumerate();
     let wrong = found.find(|(i, status)| NEVER_PAUSING.contains(status) || statuses[..*i].contains(status));
-    wrong.map_or(Ok(()), |(_, status)| Err(format!("{status} is there twice, is about the request or has a rule of its own")))
+    wrong.map_or(Ok(()), |(_, status)| Err(format!("{status} occurs twice, is about the request or has a separate rule")))
 }
 
 /// The console lists them with commas.
@@ -257,7 +258,7 @@ fn check_tags(value: &Value) -> Result<(), String> {
             return Err(format!("'{tag}' has a comma"));
         }
         if !seen.insert(tag) {
-            return Err(format!("'{tag}' is there twice"));
+            return Err(format!("'{tag}' occurs twice"));
         }
     }
     Ok(())

@@ -48,7 +48,7 @@ impl Problem {
         Self { path: vec![Step::Member(name.to_owned())], fault }
     }
 
-    /// Whether it is in or below this member.
+    /// Whether the path is in or below this member.
     pub(crate) fn begins_at(&self, name: &str) -> bool {
         matches!(self.path.first(), Some(Step::Member(first)) if first == name)
     }
@@ -368,7 +368,7 @@ pub fn article(value: &Value) -> &'static str {
     }
 }
 
-/// The known name nearest to a wrong one, if it is near enough for a typing error.
+/// The known name nearest to a wrong one, if it is near enough to be a typing error.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let allowed = (wrong.chars().count() / 3).clamp(1, 3);
@@ -385,7 +385,7 @@ pub(crate) fn hint<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) ->
     nearest(wrong, known).map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours from one word to the other.
+/// Edit distance between two words: insertions, deletions, replacements and swaps of neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

@@ -127,6 +127,6 @@ mod tests {
     fn tables_of_the_catalog_page_are_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/catalog.md");
         let page = std::fs::read_to_string(path).expect("docs/catalog.md");
-        assert!(renew_page(&page).unwrap() == page, "docs/catalog.md is not what the tables say: run `cargo xtask docs`");
+        assert!(renew_page(&page).unwrap() == page, "docs/catalog.md differs from the tables: run `cargo xtask docs`");
     }
 }

@@ -60,7 +60,7 @@ table!(
             shape: FieldShape::new(
                 "secret",
                 Kind::Text { min: 1, max: 10_000 },
-                "Imports a known secret: 16 to 200 visible characters. A key that is there keeps its own.",
+                "Imports a known secret: 16 to 200 visible characters. An existing key keeps its secret.",
             )
             .with(Access::FileOnly),
             get: |_: &Self| Value::Null,
@@ -114,7 +114,7 @@ table!(
         field!(
             "log_contents",
             spec.log_contents: bool,
-            "`true`: bodies and answers of its requests are stored, where `contents.store` is on (docs/contents.md), whatever its groups say."
+            "`true`: bodies and answers of its requests are stored, where `contents.store` is on (docs/contents.md), regardless of its groups."
         ),
     ]
 );
@@ -122,13 +122,13 @@ table!(
 fn protocols_differ(value: &Value) -> Result<(), String> {
     let mut seen = std::collections::HashSet::new();
     let mut words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-    words.find(|word| !seen.insert(*word)).map_or(Ok(()), |word| Err(format!("'{word}' is there twice")))
+    words.find(|word| !seen.insert(*word)).map_or(Ok(()), |word| Err(format!("'{word}' occurs twice")))
 }
 
 fn check_tags(value: &Value) -> Result<(), String> {
     for (name, value) in value.as_object().into_iter().flatten() {
         if TagName::parse(name).is_none() {
-            return Err(format!("'{name}' is no name of a tag: 1 to {MAX_TAG_NAME} letters, digits, '_', '-' or '.'"));
+            return Err(format!("'{name}' is not a tag name: 1 to {MAX_TAG_NAME} letters, digits, '_', '-' or '.'"));
         }
         if !value.as_str().is_some_and(is_tag_value) {
             let rule = format!("1 to {MAX_TAG_VALUE} characters without commas and control characters");
@@ -158,7 +158,7 @@ table!(
              everything."
         )
         .access(Access::Fixed),
-        field!("member", member: Option<String>, "Member the key belongs to: it may do no more than the member, and ends with the member.")
+        field!("member", member: Option<String>, "Member the key belongs to: it has at most the member's permissions, and ends with the member.")
             .kind(NAME)
             .access(Access::CreateOnly)
             .default_text("none"),

@@ -22,7 +22,7 @@ table!(
     GroupSpec { models: vec![Glob("*".to_owned())], ..GroupSpec::default() },
     &[
         field!("name", name: String, "Unique.").kind(NAME).access(Access::Fixed).rule(not_an_id),
-        field!("description", description: Option<String>, "What callers read where they choose a group.")
+        field!("description", description: Option<String>, "Description for callers who choose a group.")
             .kind(Kind::Text { min: 1, max: 200 }),
         field!("visibility", visibility: Visibility, "`private`: only for members who were granted it."),
         field!("channels", channels: Vec<String>, "Names of the channels it may use.").kind(Kind::List { of: &NAME, max: 1_000 }),
@@ -135,7 +135,7 @@ table!(
             "Only these optional parameters are accepted; chat names, or native paths such as `generationConfig.topK`."
         )
         .default_text("all are accepted"),
-        parameters!("unsupported_parameters", Except, "All optional parameters but these are accepted.").default_text("all are accepted"),
+        parameters!("unsupported_parameters", Except, "All optional parameters except these are accepted.").default_text("all are accepted"),
         field!(
             "on_unsupported",
             on_unsupported: OnUnsupported,

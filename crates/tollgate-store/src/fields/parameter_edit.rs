@@ -12,7 +12,7 @@ const TEXT: Kind = Kind::Text { min: 1, max: 128 };
 const MAX_BOUND: f64 = 1e15;
 const NUMBER: Kind =
     Kind::Form { expected: "a number", schema: || json!({"type": "number", "minimum": -MAX_BOUND, "maximum": MAX_BOUND}) };
-/// JSON Schema has no word for the length of a value.
+/// JSON Schema cannot bound the length of an arbitrary value.
 const VALUE: Kind = Kind::Form { expected: "a value", schema: || json!({"x-max-bytes": ParameterEdit::MAX_FORCED_BYTES}) };
 
 /// A bound of `clamp`.
@@ -73,7 +73,7 @@ table!(
         .kind(TEXT)
         .access(Access::Required),
         Field {
-            shape: FieldShape::new("to", TEXT, "Of `rename`: the new name, without dots; it stays in its object.").or_null(),
+            shape: FieldShape::new("to", TEXT, "Of `rename`: the new name, without dots, in the same object.").or_null(),
             get: |edit: &Self| match &edit.change {
                 ParameterChange::Rename { to } => to.as_str().into(),
                 ParameterChange::Drop | ParameterChange::Clamp { .. } | ParameterChange::Force { .. } => Value::Null,

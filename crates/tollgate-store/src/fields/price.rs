@@ -242,7 +242,7 @@ fn review_price_limit(limit: &Map<String, Value>) -> Option<(&'static str, Fault
     }
 }
 
-/// `5/month`, `0.50/day:alert`, or several with commas between.
+/// `5/month`, `0.50/day:alert`, or several, separated by commas.
 fn short_budget(text: &str) -> Option<Value> {
     let budgets = text.split(',').map(|part| {
         let (amount, rest) = part.trim().split_once('/')?;
@@ -371,7 +371,7 @@ fn tiers_rise(value: &Value) -> Result<(), String> {
     }
 }
 
-/// Prices over time begin one after another.
+/// The prices of a schedule begin at ascending times.
 pub(super) fn times_rise(value: &Value) -> Result<(), String> {
     let from = |price: &Value| price.get("valid_from").and_then(Value::as_str).and_then(|text| parse_time(text).ok());
     if entries(value).windows(2).all(|pair| from(&pair[0]) < from(&pair[1])) {

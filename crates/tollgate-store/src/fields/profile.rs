@@ -18,7 +18,7 @@ impl FieldValue for F64 {
     }
 }
 
-/// Most levels or efforts of a model, and the longest of their names, in characters.
+/// Maximum number of levels or efforts of a model, and maximum length of their names, in characters.
 const MAX_LEVELS: usize = 16;
 const MAX_LEVEL_NAME: usize = 32;
 
@@ -143,7 +143,7 @@ table!(
         field!(
             "json_schema_fields",
             json_schema_fields: Option<bool>,
-            "Accepts JSON Schema as it is (`parametersJsonSchema`); else Google's subset is written."
+            "Accepts JSON Schema unchanged (`parametersJsonSchema`); else Google's subset is written."
         ),
         field!("tools_with_json", tools_with_json: Option<bool>, "Accepts tools and a JSON format in one request."),
         field!("media_in_results", media_in_results: Option<bool>, "Accepts media inside results of functions."),
@@ -168,7 +168,7 @@ mod tests {
     fn every_field_of_a_profile_is_in_the_table() {
         let unknown = serde_json::from_str::<Profile>(r#"{"no_such_field": 1}"#).unwrap_err().to_string();
         for field in Profile::FIELDS {
-            assert!(unknown.contains(&format!("`{}`", field.shape.name)), "{} is no field: {unknown}", field.shape.name);
+            assert!(unknown.contains(&format!("`{}`", field.shape.name)), "{} is not a field: {unknown}", field.shape.name);
         }
         let names = unknown.split(" at line").next().unwrap().matches('`').count();
         assert_eq!(names, 2 * (Profile::FIELDS.len() + 1), "a field is missing in the table: {unknown}");

@@ -50,7 +50,7 @@ pub enum Kind {
     Any,
 }
 
-/// Longest texts of a time, of a network and of a decimal number, in characters.
+/// Maximum lengths of a time, of a network and of a decimal number, in characters.
 pub const MAX_TIME: usize = 64;
 pub const MAX_NETWORK: usize = 64;
 pub const MAX_DECIMAL: usize = 40;
@@ -100,7 +100,7 @@ pub struct FieldShape {
     /// Type of its value.
     pub kind: Kind,
     pub access: Access,
-    /// Whether it may be null: there is none.
+    /// Whether it may be null, for a missing value.
     pub nullable: bool,
     /// Whether only admins may set it.
     pub admin_only: bool,
@@ -153,11 +153,11 @@ impl FieldShape {
 pub enum Access {
     /// Optional in requests, present in answers.
     ReadWrite,
-    /// As `ReadWrite`, but required for a new row.
+    /// Like `ReadWrite`, but required for a new row.
     Required,
-    /// As `Required`, and cannot be changed later.
+    /// Like `Required`, and cannot be changed later.
     Fixed,
-    /// As `ReadWrite`, but only a new row may have it.
+    /// Like `ReadWrite`, but can only be set for a new row.
     CreateOnly,
     /// In requests only.
     WriteOnly,
@@ -167,7 +167,7 @@ pub enum Access {
     FileOnly,
     /// In answers only.
     ReadOnly,
-    /// In the one answer that made the row.
+    /// Only in the answer to the request that made the row.
     ShownOnce,
 }
 

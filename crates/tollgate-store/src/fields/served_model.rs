@@ -75,7 +75,7 @@ fn no_dot_segments(value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a model name that is the upstream's name as well.
+/// Checks a model name that is also the upstream's name.
 fn as_upstream(model: &str) -> Result<(), String> {
     no_dot_segments(&model.into()).map_err(|fault| format!("upstream, which is as `model`, {fault}"))
 }

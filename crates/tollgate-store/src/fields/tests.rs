@@ -1,4 +1,4 @@
-//! Tables against the types they describe.
+//! Compares the tables with the types they describe.
 
 use serde_json::{Value, json};
 use tollgate_core::{ChannelSpec, ModelMapping, ModelSpec, Price, PriceTier, ScheduledPrice};
@@ -30,7 +30,7 @@ fn round_trip<R: Row>() {
 }
 
 #[test]
-fn every_default_round_trips_as_it_is_shown() {
+fn every_shown_default_round_trips() {
     round_trip::<ChannelSpec>();
     round_trip::<ModelMapping>();
     round_trip::<AccountInput>();

@@ -1,12 +1,12 @@
-//! Values as text: words of a command line, and TOML, which `pull` writes and plans show.
+//! Values as text: command-line arguments, and the TOML that `pull` writes and plans show.
 
 use serde_json::{Map, Value};
 
 use super::{FieldShape, Kind, Object, Step, WriteMode, check_field};
 
-/// Reads the text behind `FIELD=`. Lists have commas between their entries; tables take their short form (`5/month`), `name:value`
-/// pairs with commas between, inline TOML or JSON; `null` is no value. A text of another type stays a string: the check of the
-/// value then names what was expected. The error names what the field takes, with an example.
+/// Reads the text behind `FIELD=`. Entries of lists are separated by commas; tables take their short form (`5/month`),
+/// `name:value` pairs separated by commas, inline TOML or JSON; `null` means no value. Text of another type remains a string, so
+/// that the check of the value names the expected type. The error describes valid values, with an example.
 pub fn parse_text(field: &FieldShape, text: &str) -> Result<Value, String> {
     if field.nullable && matches!(text, "null" | "none") {
         return Ok(Value::Null);

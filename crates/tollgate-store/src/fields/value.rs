@@ -1,4 +1,4 @@
-//! Conversions between the types of fields and JSON. A value that is read was checked against its kind.
+//! Conversions between the types of fields and JSON. Values are checked against their kind before they are read.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -245,7 +245,7 @@ impl FieldValue for Tags {
     }
 }
 
-/// Factors by name or pattern of models, in order of that.
+/// Factors by name or pattern of models, ordered by it.
 impl FieldValue for BTreeMap<Glob, Multiplier> {
     const KIND: Kind = Kind::FactorMap { max: MAX_MODEL_MULTIPLIERS };
 
@@ -328,7 +328,7 @@ pub(super) fn read_on(value: &Value) -> Result<bool, String> {
     text(value).map(|word| word == "on")
 }
 
-/// Rows are found by id or by name, so that a name of this form could not be found.
+/// Rows are found by id or by name, so a name in the form of an id could not be found.
 pub(super) fn not_an_id(value: &Value) -> Result<(), String> {
     const PREFIXES: [&str; 13] =
         ["chn_", "acc_", "mdl_", "grp_", "mbr_", "key_", "adm_", "set_", "alt_", "dst_", "req_", "ses_", "inv_"];

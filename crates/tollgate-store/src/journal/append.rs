@@ -1,4 +1,4 @@
-//! Appends bytes to a file whole or not at all.
+//! Appends bytes to a file completely or not at all.
 
 use std::{
     fs::File,

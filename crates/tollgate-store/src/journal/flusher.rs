@@ -90,8 +90,8 @@ struct FlushState {
     dirty: VecDeque<Arc<SegmentFile>>,
     urgent: bool,
     stop: bool,
-    /// Threads that wait until something is dirty. Only they have to be woken for it: under load the thread is in its interval, and
-    /// waking a thread costs a core more than writing an entry.
+    /// Number of threads that wait until something is dirty. A writer wakes a thread only if one waits: under load the thread is in
+    /// its interval, and waking a thread takes a core longer than writing an entry.
     idle: usize,
 }
 
@@ -187,7 +187,7 @@ impl FlushQueue {
         if let Err(error) = file.file.sync_data() {
             self.report_failure(&file.path, &error);
         }
-        // Another thread may have completed a later flush first; never go backwards.
+        // Another thread may have completed a later flush first, so never lower the number.
         file.flushed.send_if_modified(|flushed| {
             let advanced = covered > *flushed;
             *flushed = covered.max(*flushed);

@@ -1,5 +1,5 @@
-//! The folder of a process's journal. Usually that is `journal` itself. After an upgrade two processes write for a while, so the
-//! new one takes a folder with a number in it. The folder is locked as long as its process runs; a later start merges the
+//! The folder of a process's journal. Usually that is `journal` itself. During an upgrade two processes write for a while, so
+//! the new one uses a numbered folder in it. The folder is locked as long as its process runs; a later start merges the
 //! remaining entries of the others.
 
 use std::{
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::data_folder;
 
-/// Most processes that write at the same time.
+/// Maximum number of processes that write at the same time.
 const MAX_FOLDERS: u32 = 64;
 
 /// A folder that no other process writes. Dropping it unlocks it.
@@ -68,14 +68,14 @@ impl JournalFolder {
         Ok(segment::list(&self.path)?.is_empty())
     }
 
-    /// Removes the folder, unless it is `root` or holds something.
+    /// Removes the folder, unless it is `root` or not empty.
     pub fn remove_if_empty(self, root: &Path) {
         if self.path != root {
             let _ = fs::remove_dir(&self.path);
         }
     }
 
-    /// Moves the segments into another folder. A kill in the middle leaves each of them in one of the two.
+    /// Moves the segments into another folder. If the process is killed meanwhile, each segment is in one of the two.
     fn merge_into(self, other: &Self, root: &Path) -> Result<(), JournalError> {
         let mut names = MergedNames::default();
         for name in segment::list(&other.path)? {
@@ -91,7 +91,7 @@ impl JournalFolder {
     }
 }
 
-/// Gives the segments of several folders names in one. Those of each folder keep their order.
+/// Names the segments of several folders for one folder. The segments of each keep their order.
 #[derive(Debug, Default)]
 pub(crate) struct MergedNames {
     /// The highest number of each core.
@@ -99,14 +99,14 @@ pub(crate) struct MergedNames {
 }
 
 impl MergedNames {
-    /// The name of the next segment: its own if that comes after all of its core.
+    /// The name of the next segment: its own if it comes after all segments of its core.
     fn add(&mut self, name: SegmentName) -> SegmentName {
         let highest = self.highest.entry(name.core).or_default();
         *highest = name.seq.max(*highest + 1);
         SegmentName { core: name.core, seq: *highest }
     }
 
-    /// The file name of the next segment; `None` if this is none.
+    /// The file name of the next segment; `None` if the file is not a segment.
     pub(crate) fn add_file(&mut self, path: &Path) -> Option<PathBuf> {
         let name = SegmentName::parse(path)?;
         Some(self.add(name).path(Path::new("")))

@@ -74,7 +74,7 @@ pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, Journ
         }
         if length > 0 {
             if SegmentHeader::read(&path, &bytes)?.is_some_and(SegmentHeader::is_open)
-                // The segment gets no further entries, so mark its end.
+                // No further entries are written to the segment, so mark its end.
                 && let Err(error) = (ClosingMark { length, entries }).write(&path)
             {
                 tracing::warn!(path = %path.display(), %error, "the end of a journal segment was not marked");
@@ -209,7 +209,7 @@ fn replace_segment(dir: &Path, path: &Path, bytes: &[u8]) -> Result<RepairReport
     let fresh = path.with_extension("repaired");
     let written = fs::File::create(&fresh).and_then(|mut file| file.write_all(&valid).and_then(|()| file.sync_all()));
     written.map_err(|source| JournalError::file("write", &fresh, source))?;
-    // Link before renaming, so that the damaged bytes have a name at every moment.
+    // Link before renaming, so that the damaged bytes always have a name.
     fs::hard_link(path, &moved_to)
         .or_else(|_| fs::copy(path, &moved_to).map(|_| ()))
         .map_err(|source| JournalError::file("move", path, source))?;
@@ -250,7 +250,7 @@ fn classify_damaged_requests(dir: &Path, reports: &mut [RepairReport]) -> Result
     Ok(())
 }
 
-/// The best valid entry of a request.
+/// The most conclusive valid entry of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Survivor {
     None,
@@ -270,7 +270,7 @@ fn unused_path(folder: &Path, path: &Path) -> PathBuf {
     unused
 }
 
-/// The valid frames behind a new header, the requests in them, and the damaged ranges between.
+/// The valid frames after a new header, the requests in them, and the damaged ranges between.
 fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedRange>) {
     let node = bytes.get(4..20).and_then(|node| uuid::Uuid::from_slice(node).ok()).unwrap_or_default();
     let mut valid = header(node).to_vec();

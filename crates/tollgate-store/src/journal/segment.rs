@@ -1,7 +1,7 @@
 //! The segment format: files `<core>-<seq>.tgj` with a header, then frames. The header is `TGJ2`, the node id (16 bytes), and the
 //! closing mark: zeros while the segment is written, and length (u64), number of entries (u32) and their crc32 once it is closed.
-//! So a closed segment that lost its tail is distinguished from one that a kill left with an incomplete entry. Segments of version
-//! 0.1 begin with `TGJ1` and the node id, and have no closing mark.
+//! The mark distinguishes a closed segment that lost its tail from one that a killed process left with an incomplete entry.
+//! Segments of version 0.1 begin with `TGJ1` and the node id, and have no closing mark.
 
 use std::{
     fs, io,
@@ -20,7 +20,7 @@ const MAGIC_0_1: &[u8; 4] = b"TGJ1";
 /// Offset of the closing mark.
 const MARK: usize = 20;
 const HEADER_LENGTH_0_1: usize = 20;
-/// Bytes of magic, node id and closing mark.
+/// Length of magic, node id and closing mark in bytes.
 pub(super) const HEADER_LENGTH: usize = 36;
 const EXTENSION: &str = "tgj";
 
@@ -162,7 +162,7 @@ impl SegmentHeader {
     }
 }
 
-/// The length of a segment's header by its first bytes; `None` if it is no segment.
+/// The length of a segment's header, from its first bytes; `None` if it is not a segment.
 pub(super) fn header_length(bytes: &[u8]) -> Option<usize> {
     if bytes.starts_with(MAGIC) {
         return Some(HEADER_LENGTH);

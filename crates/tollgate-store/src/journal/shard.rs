@@ -73,7 +73,7 @@ impl JournalShard {
         self.core
     }
 
-    /// The write state. Poisoning is ignored: entries are written whole, so a panic leaves whole entries behind.
+    /// The write state. Poisoning is ignored, because entries are written whole and a panic leaves only whole entries.
     pub(super) fn segment_writer(&self) -> MutexGuard<'_, SegmentWriter> {
         self.segment_writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,8 +140,8 @@ impl JournalShard {
         state.current = None;
     }
 
-    /// Notes that an entry of `id` is about to be written to segment `seq`. A request that was booked from memory is
-    /// skipped: no later call would mark it as booked.
+    /// Records that an entry of `id` is about to be written to segment `seq`. A request that was booked from memory is
+    /// skipped, because no later call would mark it as booked.
     pub(super) fn record_entry(&self, id: RequestId, seq: u32) {
         let mut state = self.state();
         if !state.is_booked_in_memory(id) {
@@ -149,7 +149,7 @@ impl JournalShard {
         }
     }
 
-    /// Notes that an entry of `id` is buffered in memory.
+    /// Records that an entry of `id` is buffered in memory.
     pub(super) fn add_pending(&self, id: RequestId) {
         self.state().pending.entry(id).or_default().count += 1;
     }
@@ -165,7 +165,7 @@ impl JournalShard {
         is_unbooked
     }
 
-    /// Notes that a buffered entry of `id` was written or dropped.
+    /// Records that a buffered entry of `id` was written or dropped.
     pub(super) fn remove_pending(&self, id: RequestId) {
         if let Entry::Occupied(mut pending) = self.state().pending.entry(id) {
             pending.get_mut().count -= 1;
@@ -180,7 +180,7 @@ impl JournalShard {
         !self.state().is_booked_in_memory(id)
     }
 
-    /// Notes that these requests have their end in the database.
+    /// Records that these requests have their end in the database.
     pub(super) fn mark_booked(&self, ids: &[RequestId]) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -337,7 +337,7 @@ pub(super) struct JournalState {
     pub(super) memory_bytes: u64,
     pub(super) sync: JournalSync,
     pub(super) bytes: AtomicU64,
-    /// Entries are kept in memory, so that the database has what space is left on the disk.
+    /// Entries are kept in memory, so that the database can use the remaining space on the disk.
     pub(super) is_paused: AtomicBool,
     /// Bytes of entries buffered in memory, over all shards.
     pub(super) pending_bytes: AtomicU64,

@@ -144,7 +144,7 @@ fn backlog_lists_unbooked_records_of_a_running_server() {
 }
 
 #[test]
-fn cut_tail_of_a_closed_segment_fails_the_start_and_says_what_is_missing() {
+fn cut_tail_of_a_closed_segment_fails_the_start_and_the_error_names_what_is_missing() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(&dir);
     write(&journal, 0, 0..6);

@@ -1,5 +1,5 @@
-//! The writer of one core. Entries are collected and written together with one write(2), before bytes go out that must not precede
-//! them. When the disk is full or the journal at its size limit, entries are buffered in memory, within a limit of their own.
+//! The writer of one core. Entries are collected and written together with one write(2), before any bytes are sent that must
+//! follow them. When the disk is full or the journal is at its size limit, entries are buffered in memory, up to a separate limit.
 
 use std::{
     fs::OpenOptions,
@@ -151,7 +151,8 @@ impl<'a> WriterGuard<'a> {
         Self { state, shard, writer: shard.segment_writer(), limit }
     }
 
-    /// The buffer that frames are collected in, and its length: encode a frame at its end and call [`Self::collect`].
+    /// The buffer that frames are collected in, and its length. To add a frame, encode it at the end and call
+    /// [`Self::collect`].
     fn collected(&mut self) -> (&mut Vec<u8>, usize) {
         let CollectedFrames { bytes, frames } = &mut self.writer.collected;
         let end = frames.last().map_or(0, |(_, _, end)| *end);
@@ -168,8 +169,8 @@ impl<'a> WriterGuard<'a> {
         self.writer.pending.iter().map(|pending| pending.frame.len() as u64).sum()
     }
 
-    /// Takes the frame that begins at `start` of the collected bytes. If it cannot wait there, because the segment is full or cannot be
-    /// written or earlier entries are still in memory, it is appended now.
+    /// Takes the frame that begins at `start` of the collected bytes. If the segment is full or cannot be written, or earlier entries
+    /// are still in memory, the frame cannot wait and is appended now.
     fn collect(&mut self, id: RequestId, kind: EntryKind, start: usize) -> Result<WriteTarget, JournalError> {
         let end = self.writer.collected.bytes.len();
         let size = (end - start) as u64;
@@ -340,7 +341,7 @@ impl<'a> WriterGuard<'a> {
         self.limit == SizeLimit::Enforced && self.state.bytes.load(Ordering::Acquire) + size > self.state.max_bytes()
     }
 
-    /// Whether entries are to stay in memory.
+    /// Whether entries are to be kept in memory.
     fn is_paused(&self) -> bool {
         self.limit == SizeLimit::Enforced && self.state.is_paused.load(Ordering::Acquire)
     }

@@ -18,7 +18,7 @@ pub(super) struct MemoryAlerts {
     alerts: BTreeMap<AlertId, Alert>,
     /// When each waiting message is due: alert, destination and kind.
     due: Vec<(AlertId, String, MessageKind, Timestamp)>,
-    /// The node that evaluates, and when it claimed that.
+    /// The node that evaluates the rules, and the time of its claim.
     evaluator: Option<(String, Timestamp)>,
 }
 

@@ -11,7 +11,7 @@ use crate::{
     contents::{PRUNED_AT_ONCE, pack},
 };
 
-/// Contents by request, with the bytes that they would take in a database.
+/// Contents by request, with their size in a database.
 #[derive(Debug, Default)]
 pub(super) struct MemoryContents(BTreeMap<RequestId, (RequestContents, u64)>);
 

@@ -25,7 +25,7 @@ pub(super) struct MemoryIdentity {
     passkeys: BTreeMap<PasskeyId, Passkey>,
     /// The subjects that members were notified of by mail, by the id of the member.
     notified: BTreeMap<String, Vec<String>>,
-    /// When each challenge that was answered is over.
+    /// Expiry of each challenge that was answered.
     used_challenges: BTreeMap<[u8; 32], Timestamp>,
 }
 

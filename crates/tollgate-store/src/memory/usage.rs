@@ -37,7 +37,8 @@ fn has_price(record: &UsageRecord) -> bool {
 }
 
 impl MemoryUsageLog {
-    /// Adds records and returns the new ones. A record of a pruned time is added only if it has a price and was not there before.
+    /// Adds records and returns the new ones. A record of a pruned time is added only if it has a price and was not stored
+    /// before.
     pub(super) fn append(&mut self, records: &[UsageRecord]) -> Vec<UsageRecord> {
         let mut added = Vec::new();
         for record in records.iter().map(with_time_of_id) {
@@ -62,7 +63,7 @@ impl MemoryUsageLog {
         added
     }
 
-    /// Notes the ledger's position after records were entered.
+    /// Stores the ledger's position after records were entered.
     pub(super) fn set_booked(&mut self, records: &[UsageRecord], position: LedgerPosition) {
         let stored = records.iter().filter(|record| self.records.contains_key(&record.id));
         self.booked.extend(stored.map(|record| (record.id, position)));

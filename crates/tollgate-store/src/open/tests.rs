@@ -128,7 +128,7 @@ async fn damaged_file_is_refused_and_not_changed() {
     for bytes in [
         Vec::new(),
         b"SQLite format 3\0".to_vec(),
-        b"just some text that is no database".to_vec(),
+        b"just some text that is not a database".to_vec(),
         b"text of the size of a small database, which only reading its first page can tell from one ".repeat(100),
         sound[..5_000].to_vec(),
         damaged,
@@ -151,8 +151,8 @@ fn holds_shared_lock(path: &Path) -> bool {
     // `SHARED_FIRST` in https://www.sqlite.org/src/file/src/os.h.
     const SHARED_FIRST: &str = "1073741826";
     let (process, inode) = (std::process::id().to_string(), format!(":{}", fs::metadata(path).unwrap().ino()));
-    // The kernel writes the list piece by piece: while other programs take and release locks, a lock can be missing in it or be in it
-    // twice. A lock that is not held is never in it.
+    // The kernel writes the list piece by piece: while other programs take and release locks, it can lack a lock or have it twice. It
+    // never has a lock that is not held.
     (0..50).any(|_| {
         let list = fs::read_to_string("/proc/locks").unwrap();
         let mut lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());

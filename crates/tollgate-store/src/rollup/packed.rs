@@ -1,5 +1,5 @@
-//! Sums of many keys in one value, which takes a tenth of the time to read that a row for each takes. A part of the keys shares a value:
-//! those whose numbers in the dictionary differ in their lowest bits only.
+//! Sums of many keys in one value, which is read in a tenth of the time of a row for each key. The keys of a part share a value; their
+//! numbers in the dictionary differ only in the lowest bits.
 //!
 //! A value is a sequence of cells in the order of their columns, which begin with the key. A cell has the number of columns that equal
 //! those of the cell before, the distance of the next column from that cell's, the other columns, a bit for each figure that is not 0,
@@ -61,7 +61,7 @@ impl CellWriter {
     }
 }
 
-/// A value that has no cells where it should.
+/// A value with damaged cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("packed sums are damaged")]
 pub(crate) struct DamagedCells;
@@ -179,7 +179,7 @@ mod tests {
         let one = Rows::from([([0, 40, 7, 1], UsageSums([1; 12]))]);
         let mut bytes = add_to_cells(&[], one.iter());
         bytes.push(0x80);
-        assert_eq!(read(&add_to_cells(&bytes, Rows::new().iter())), Ok(one), "what comes before the damage stays");
+        assert_eq!(read(&add_to_cells(&bytes, Rows::new().iter())), Ok(one), "cells before the damage are kept");
     }
 
     #[test]

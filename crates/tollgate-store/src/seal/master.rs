@@ -20,7 +20,7 @@ use crate::{RandomSource, StoreError, data_folder::publish_new};
 
 const PREFIX: &str = "tgm1:";
 
-/// The place of the master keys; the first one seals.
+/// The source of the master keys; the first key seals.
 #[derive(Clone, Debug, Default)]
 pub enum MasterKeySource {
     /// `<data>/master.key`, created at the first start.
@@ -109,13 +109,13 @@ impl MasterKeys {
         self.keys.iter().find(|key| hex::encode(fingerprint(key)) == wanted)
     }
 
-    /// With one more generated key at the end.
+    /// The keys with one more generated key at the end.
     pub(crate) fn with_new(&self, random: &RandomSource) -> Self {
         let keys = self.keys.iter().cloned().chain([generate_key(random)]).collect();
         Self { keys, location: self.location.clone() }
     }
 
-    /// Only the keys with these fingerprints, in their order.
+    /// Only the keys with these fingerprints, in the present order.
     pub(crate) fn only(&self, wanted: &[&str]) -> Self {
         let keys = wanted.iter().filter_map(|wanted| self.by_fingerprint(wanted).cloned()).collect();
         Self { keys, location: self.location.clone() }

@@ -291,7 +291,7 @@ impl AlertStore for SqlStore {
     }
 }
 
-/// The part of a key's spec that says when it expires.
+/// The expiry in a key's spec.
 #[derive(serde::Deserialize)]
 struct ExpiringSpec {
     expires_at: Option<Timestamp>,

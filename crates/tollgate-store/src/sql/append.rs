@@ -1,5 +1,5 @@
 //! Appends usage records: the records, their attempts, the roll-ups, ledger entries and balances are written in one transaction,
-//! and only for records that are not stored yet. Both databases get the same rows, each in the way that is fastest for it.
+//! and only for records that are not stored yet. Both databases get the same rows, each by its fastest method.
 //!
 //! The lock of the ledger is taken first, so that batches are written one after the other. Facts that a batch has read (which
 //! records are new, the numbers of texts, stored histograms) then still hold when it writes.
@@ -49,7 +49,7 @@ const BOOK: &str = "INSERT INTO journals (id, booked, unfinished) VALUES ($1, $2
 #[derive(Debug)]
 pub(super) struct Bookkeeping {
     pub(super) chain: ChainKey,
-    /// The journal that records come from; none for commands.
+    /// The journal that the records come from; `None` for commands.
     pub(super) journal: Option<JournalPairing>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Bookkeeping {
 /// offer it again.
 pub(super) const REMEMBERED: i64 = 30 * crate::rollup::DAY;
 
-/// Rows of ids that are kept for readers that follow the log, and the most ids of a row: 64 KiB.
+/// Number of rows of ids that are kept for readers that follow the log, and the maximum number of ids in a row: 64 KiB.
 const RECENT_ROWS: i64 = 256;
 const IDS_A_ROW: usize = 4_096;
 
@@ -105,7 +105,7 @@ enum AppendTransaction {
     Postgres(Box<postgres::PostgresTransaction>),
 }
 
-/// How records that may be stored already are handled.
+/// How records that may already be stored are handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InsertMode {
     /// All records are expected to be new, which holds except after a crash or a lost answer. Fails if one is not.
@@ -130,7 +130,7 @@ impl UsageAppender {
         self.known.lock().expect("no code panics while it holds this lock")
     }
 
-    /// Appends the records that are not stored yet; returns how many those were. `records` are ordered by id, each once. On SQLite
+    /// Appends the records that are not stored yet and returns their number. `records` are ordered by id, each once. On SQLite
     /// the transaction holds the connection of the pool `writer`.
     pub(super) async fn append(&self, writer: &AnyPool, records: &[&UsageRecord], books: &Bookkeeping) -> Result<u64, StoreError> {
         if let Some(added) = self.try_append(writer, records, books, InsertMode::AllNew).await? {
@@ -151,7 +151,7 @@ impl UsageAppender {
             AppendTarget::Sqlite(appender) => AppendTransaction::Sqlite(appender.begin(writer, records.len()).await?),
             AppendTarget::Postgres(appender) => AppendTransaction::Postgres(Box::new(appender.begin().await?)),
         };
-        // Taken, and put back after the commit: numbers of a transaction that is rolled back are not kept.
+        // Taken here and put back after the commit, so that numbers of a transaction that is rolled back are not kept.
         let KnownTexts { names, tags } = std::mem::take(&mut *self.known());
         let mut known = KnownTexts { names: names.bounded(), tags: tags.bounded() };
         let Some(added) = transaction.append(records, &books.chain, mode, &mut known).await? else {
@@ -248,7 +248,7 @@ impl AppendTransaction {
         }
     }
 
-    /// Adds rows that cannot exist, or to those that exist.
+    /// Adds rows that cannot exist yet, or adds their figures to existing rows.
     async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<(), StoreError> {
         if self.add_new(table, rows).await? {
             return Ok(());

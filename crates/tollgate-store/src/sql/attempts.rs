@@ -1,4 +1,5 @@
-//! Sums over attempts from their roll-ups: whole days from those by days, the hours at both ends from those by hours.
+//! Sums over attempts from their roll-ups: whole days from the roll-up by days, the hours at both ends from the one by
+//! hours.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -84,7 +84,7 @@ fn add_audit(mac: &mut RowMac, row: &AnyRow) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// Adds a link to a chain in an open transaction that keeps other writers of the chain out.
+/// Adds a link to a chain in an open transaction that excludes other writers of the chain.
 pub(super) async fn add_link(
     connection: &mut AnyConnection,
     key: &ChainKey,

@@ -59,7 +59,7 @@ impl ChangeSignal {
     pub(super) async fn wait(&self) {
         let (url, listener) = match self {
             Self::Poll { changed } => {
-                // An elapsed poll is as good as a notification: the caller looks.
+                // An elapsed poll counts like a notification: the caller checks.
                 let _ = timeout(SQLITE_POLL, changed.notified()).await;
                 return;
             }

@@ -54,8 +54,8 @@ impl Coded for Method {
 mod tests {
     use super::*;
 
-    /// The codes are in databases: they never change. A word that is missing here makes this test incomplete, and the `match` of its
-    /// type's `as_str` names it.
+    /// Databases contain the codes, so they never change. A new word must be added here, too; it is in the `match` of its type's
+    /// `as_str`.
     #[test]
     fn stored_codes_never_change() {
         fn codes<T: Coded + std::fmt::Debug>(expected: &[T]) {

@@ -145,7 +145,7 @@ enum FileState {
 /// database when it reads the first page.
 ///
 /// The file is never opened here: closing any descriptor of a file ends the process's POSIX locks on it, also those of SQLite's own
-/// connections in a running gateway. Another program that opens the database would then believe to be alone and remove its
+/// connections in a running gateway. Another program that opens the database would then find no locks and remove its
 /// write-ahead log.
 fn check_file(path: &Path, database: &str) -> Result<FileState, StoreError> {
     let corrupt = |detail: &str| StoreError::Corrupt { database: database.to_owned(), detail: detail.to_owned() };
@@ -213,7 +213,7 @@ async fn create(path: &Path, options: &OpenOptions) -> Result<(), StoreError> {
     published
 }
 
-/// Removes the drafts of starts that were killed; those of running processes stay.
+/// Removes the drafts of starts that were killed; those of running processes are kept.
 fn remove_drafts(path: &Path) {
     for (draft, process) in drafts(path) {
         if Path::new("/proc/self").exists() && !Path::new("/proc").join(process).exists() {

@@ -108,7 +108,7 @@ impl ContentStore for SqlStore {
             let packed = on_thread(move || rows.iter().map(PackedContents::of).collect::<Vec<_>>()).await?;
             let mut transaction = self.begin(STORE).await?;
             self.lock_sealed_rows(&mut transaction).await?;
-            // The lock keeps the data key, so they are sealed within the transaction.
+            // The lock prevents a change of the data key, so the texts are sealed within the transaction.
             let sealer = self.sealer.clone();
             let sealed = on_thread(move || packed.into_iter().map(|row| row.sealed(&sealer)).collect::<Vec<_>>()).await?;
             let mut query = sqlx::query(self.dialect.values(head, sealed.len(), 6, " ON CONFLICT (id) DO NOTHING"));

@@ -18,7 +18,7 @@ pub(super) const fn context(row: &'static str) -> SealContext<'static> {
     SealContext { table: "data_keys", column: "sealed", row }
 }
 
-/// Keys that the master key opens: the data key and the pepper, ready for use.
+/// Keys that the master key decrypts: the data key and the pepper, ready for use.
 #[derive(Debug)]
 pub(crate) struct DataKeys {
     pub(crate) sealer: Sealer,

@@ -1,5 +1,5 @@
-//! Sums by group while rows and cells are added up. Groups that may still grow are all kept, up to a bound; of complete groups only
-//! the largest are.
+//! Sums by group while rows and cells are added up. All groups that may still grow are kept, up to a bound; of complete groups only
+//! the largest are kept.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -16,7 +16,7 @@ pub(super) const FIGURES: usize = 14;
 /// Index of [`SummaryRow::left`](crate::SummaryRow::left).
 pub(super) const LEFT: usize = FIGURES - 1;
 pub(super) type GroupFigures = [i64; FIGURES];
-/// Sets the figures that say how requests ended, by the code of their outcome.
+/// Sets the figures about outcomes, by the code of the outcome.
 pub(super) fn set_requests(figures: &mut GroupFigures, requests: i64, outcome: i64) {
     let is = |wanted: Outcome| outcome == wanted.code();
     let of = |is_one: bool| if is_one { requests } else { 0 };
@@ -28,7 +28,8 @@ pub(super) fn set_requests(figures: &mut GroupFigures, requests: i64, outcome: i
 /// Numbers of the groups of a row.
 pub(super) type GroupRefs = (i64, i64);
 
-/// Most groups that may still grow, of one worker: some 64 MB. More of them would take another table of twice the size.
+/// Maximum number of groups of one worker that may still grow: some 64 MB. With more, the hash table would be
+/// reallocated with twice the size.
 pub(super) const MAX_GROUPS: usize = 450_000;
 
 /// Sums by group.
@@ -116,7 +117,7 @@ impl GroupSums {
         }
     }
 
-    /// The groups that may still grow, taken out of the sums.
+    /// Removes the groups that may still grow from the sums and returns them.
     pub(super) fn take_open(&mut self) -> OpenGroups {
         OpenGroups(std::mem::take(&mut self.sums))
     }

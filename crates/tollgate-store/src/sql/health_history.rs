@@ -53,7 +53,7 @@ fn recorded(row: &AnyRow) -> Result<RecordedTransition, sqlx::Error> {
     })
 }
 
-/// An account and its last test; `None` for an id that is none.
+/// An account and its last test; `None` for an invalid id.
 fn last_test(row: &AnyRow) -> Result<Option<(AccountId, LastTest)>, sqlx::Error> {
     let (account, took_ms): (String, i64) = (row.try_get(0)?, row.try_get(3)?);
     let test = LastTest {
@@ -73,7 +73,7 @@ impl HealthHistoryStore for SqlStore {
                     cause = excluded.cause, until = excluded.until, ended_at = excluded.ended_at";
         let mut transaction = self.begin(RECORD).await?;
         for rows in transitions.chunks(ROWS_AT_ONCE) {
-            // One statement cannot write a row twice: of several states of a transition the last one counts.
+            // One statement cannot write a row twice, so only the last of several states of a transition is written.
             let position = |row: &HealthTransition| (row.channel, row.account, row.impairment.since);
             let last: Vec<&HealthTransition> = rows
                 .iter()
@@ -189,7 +189,7 @@ impl HealthHistoryStore for SqlStore {
     }
 
     async fn save_last_tests(&self, tests: &[(AccountId, LastTest)]) -> Result<(), StoreError> {
-        // Nodes may test at the same time: the later test stays.
+        // Nodes may test at the same time; the later test is kept.
         let sql = "INSERT INTO account_tests (account_id, tested_at, model, took_ms, error) VALUES ($1, $2, $3, $4, $5) \
                    ON CONFLICT (account_id) DO UPDATE SET tested_at = excluded.tested_at, model = excluded.model, \
                    took_ms = excluded.took_ms, error = excluded.error WHERE excluded.tested_at >= account_tests.tested_at";

@@ -65,7 +65,7 @@ fn session(row: &AnyRow) -> Result<Session, sqlx::Error> {
 
 fn hash(row: &AnyRow, column: usize) -> Result<KeyHash, sqlx::Error> {
     let bytes: Vec<u8> = row.try_get(column)?;
-    bytes.try_into().map(KeyHash).map_err(|_| malformed("a hash has not 32 bytes"))
+    bytes.try_into().map(KeyHash).map_err(|_| malformed("a hash does not have 32 bytes"))
 }
 
 fn invite_row(row: &AnyRow) -> Result<InviteRow, sqlx::Error> {
@@ -196,7 +196,7 @@ impl IdentityStore for SqlStore {
     }
 
     async fn invites(&self, after: Option<InviteId>, order: SortOrder, limit: u32) -> Result<Vec<Invite>, StoreError> {
-        // Ids begin with `inv_`: the texts without a position are before and after all of them.
+        // Ids begin with `inv_`, so the bounds for a missing position are below and above all of them.
         let (condition, outermost) = match order {
             SortOrder::Oldest => (" WHERE id > $1 ORDER BY id LIMIT $2", ""),
             SortOrder::Newest => (" WHERE id < $1 ORDER BY id DESC LIMIT $2", "z"),

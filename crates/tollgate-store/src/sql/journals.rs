@@ -16,8 +16,8 @@ const OPERATION: &str = "look up the journal";
 const BEGIN: &str = "INSERT INTO journals (id, booked, unfinished) VALUES ($1, 0, 1) ON CONFLICT (id) DO UPDATE SET unfinished = 1 \
      RETURNING booked";
 
-/// Notes that a gateway begins to book from a journal. Does nothing while the database takes no writes: the first batch of records
-/// notes it too.
+/// Records that a gateway begins to book from a journal. Does nothing while the database takes no writes, because the first batch
+/// of records does the same.
 pub(super) async fn begin(writer: &AnyPool, dialect: Dialect, database: &str, journal: &JournalPairing) -> Result<(), StoreError> {
     let begun = sqlx::query(BEGIN).bind(journal.id.to_string()).fetch_one(writer).await;
     let booked = match begun.and_then(|row| row.try_get::<i64, _>(0)).map_err(|error| failed(database, OPERATION, error)) {
@@ -43,7 +43,7 @@ pub(super) async fn begin(writer: &AnyPool, dialect: Dialect, database: &str, jo
 }
 
 impl SqlStore {
-    /// Notes that everything in the journal is booked and its gateway stops.
+    /// Records that everything in the journal is booked and its gateway stops.
     pub(crate) async fn finish_journal(&self) -> Result<(), StoreError> {
         let Some(journal) = &self.books.journal else { return Ok(()) };
         let sql = "UPDATE journals SET unfinished = 0 WHERE id = $1";

@@ -52,7 +52,7 @@ impl SqlStore {
         Ok(Some((row, key)))
     }
 
-    /// Rows of the keys with these ids, with each of their hashes.
+    /// Rows of the keys with these ids, one for each of their hashes.
     pub(crate) async fn key_rows(&self, ids: &[String]) -> Result<Vec<([u8; 32], CatalogRow)>, StoreError> {
         const IDS_AT_ONCE: usize = 500;
         let mut found = Vec::with_capacity(ids.len());

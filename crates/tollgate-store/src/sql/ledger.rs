@@ -37,17 +37,17 @@ const POSTED: &str = "seq, member_id, at, kind, amount, balance, idempotency_key
 impl FromCells for Balance {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         let id = cells.text()?;
-        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a member")))?;
+        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is not a member's id")))?;
         Ok(Self { member, name: cells.text()?.to_owned(), balance: NanoUsd(cells.number()?) })
     }
 }
 
-/// The entries that a filter selects, from the position `first` on if the filter has times; bound are the position before which
-/// they are, the member and the kind.
+/// The entries that a filter selects, from the position `first` on if the filter has times; bind the position before which they
+/// are, the member and the kind.
 fn entries_sql(filter: &LedgerFilter, first: Option<i64>) -> String {
     // Only the index of top-ups and adjustments finds these few entries among millions of settlements.
     let posted = if matches!(filter.kind, Some(LedgerKind::TopUp | LedgerKind::Adjust)) { IS_POSTED } else { "1 = 1" };
-    // The plus keeps the index by time from being used, which does not have the entries in their order.
+    // The plus prevents the use of the index by time, which does not have the entries in this order.
     let of_period = first.map_or_else(String::new, |first| {
         let (since, until) = times(filter);
         format!(" AND seq >= {first} AND +at >= {since} AND +at < {until}")
@@ -59,8 +59,8 @@ fn entries_sql(filter: &LedgerFilter, first: Option<i64>) -> String {
     )
 }
 
-/// The first and the last position of the entries of a period, by the index by time. The sums with 0 keep databases from looking
-/// for them position by position.
+/// The first and the last position of the entries of a period, by the index by time. The sums with 0 prevent databases from
+/// searching for them position by position.
 fn positions_sql(filter: &LedgerFilter) -> String {
     let (since, until) = times(filter);
     format!("SELECT MIN(seq + 0), MAX(seq + 0) FROM ledger WHERE at >= {since} AND at < {until}")
@@ -263,7 +263,7 @@ fn id<T>(row: &AnyRow, at: usize, parse: impl Fn(&str) -> Option<T>) -> Result<T
 
 fn entry(row: &AnyRow) -> Result<LedgerEntry, sqlx::Error> {
     let kind: String = row.try_get(3)?;
-    let kind = LedgerKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("'{kind}' is no kind of entry").into()))?;
+    let kind = LedgerKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("'{kind}' is not a kind of entry").into()))?;
     Ok(LedgerEntry {
         position: LedgerPosition(row.try_get(0)?),
         member: id(row, 1, MemberId::parse)?,

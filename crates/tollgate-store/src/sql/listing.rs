@@ -78,7 +78,7 @@ impl SqlStore {
         Ok(found.first().copied().flatten().unwrap_or(0))
     }
 
-    /// The size of a file of an SQLite database; 0 if it is not there.
+    /// The size of a file of an SQLite database; 0 if it does not exist.
     async fn file_size(&self, suffix: &str) -> u64 {
         let path = format!("{}{suffix}", self.database);
         tokio::fs::metadata(path).await.map_or(0, |file| file.len())

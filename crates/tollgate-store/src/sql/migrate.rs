@@ -30,7 +30,7 @@ pub(super) const ALL: &[SchemaStep] = &[SchemaStep {
 
 const TABLE: &str = "_sqlx_migrations";
 
-/// The version that a database has when every step was applied.
+/// The version of a database after every step.
 pub(crate) fn newest_schema() -> i64 {
     ALL.last().map_or(0, |step| step.version)
 }

@@ -1,5 +1,5 @@
-//! The dictionary of the usage log: texts that many rows share are stored once, in `names`, and rows have their number. A key with
-//! another name than before is another text with the same id.
+//! The dictionary of the usage log: texts that many rows share are stored once, in `names`, and rows have their number. A renamed
+//! key is another text with the same id.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,9 +7,10 @@ use foldhash::fast::RandomState;
 use tollgate_core::{AccountId, ChannelId, GroupId, IdHash, KeyId, MemberId, TraceEntry};
 use uuid::Uuid;
 
-/// Texts kept in memory. Beyond it the memory is emptied.
+/// Maximum number of texts kept in memory. Beyond it, all are dropped.
 const MAX_KNOWN: usize = 65_536;
-/// Routing traces in the dictionary; others stay with their records. Accounts in random order have many.
+/// Maximum number of routing traces in the dictionary; further ones are stored with their records. Randomly ordered
+/// accounts give many different traces.
 const MAX_TRACES: usize = 2_048;
 /// Longest routing trace in the dictionary, in bytes.
 const MAX_TRACE_BYTES: usize = 300;
@@ -121,12 +122,12 @@ impl NameMap {
     }
 }
 
-/// Looks texts up and notes those that are not known.
+/// Looks texts up and collects unknown ones.
 #[derive(Debug)]
 pub(super) struct NameLookup<'a> {
     pub(super) known: &'a NameMap,
     pub(super) missing: BTreeSet<NameText>,
-    /// The text of each kind that was looked up last, and its number: of consecutive records most have the same.
+    /// The text of each kind that was looked up last, and its number: most consecutive records have the same.
     last: [Option<LastName<'a>>; KINDS],
     /// The numbers of traces, so that a trace is written as JSON once, and the last one.
     traces: HashMap<&'a [TraceEntry], Option<i64>, RandomState>,
@@ -159,7 +160,7 @@ impl<'a> NameLookup<'a> {
         number
     }
 
-    /// The number of a trace; `None` if it does not belong into the dictionary.
+    /// The number of a trace; `None` if it does not belong in the dictionary.
     pub(super) fn trace(&mut self, trace: &'a [TraceEntry]) -> Option<i64> {
         if let Some((last, number)) = self.last_trace
             && last == trace

@@ -27,7 +27,7 @@ const MAX_MEMBERS: usize = 8;
 /// Parts whose values of an hour and less PostgreSQL joins into one row: these are so short that a row takes longer than the cells in it.
 /// Values of days are longer, and joining them takes longer than rows do.
 const PARTS_IN_A_ROW: i64 = 64;
-/// Buckets of a time that are read by one worker.
+/// Buckets of a range of time that one worker reads.
 const BUCKETS_AT_ONCE: i64 = 8;
 
 /// Source of the number of a cell's group.
@@ -60,7 +60,7 @@ pub(super) struct CellRange {
     pub(super) is_complete: bool,
 }
 
-/// Times of a width in microseconds, from a minute to another.
+/// Times of a width in microseconds, between two minutes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CellTimes {
     pub(super) width: i64,
@@ -128,7 +128,7 @@ impl CellFold {
         for (_, numbers) in &mut range.conditions {
             numbers.sort_unstable();
         }
-        let outcome = range.table.dimension_index("outcome").expect("sums of keys are told apart by outcome");
+        let outcome = range.table.dimension_index("outcome").expect("sums of keys have the outcome as a dimension");
         Self { range, outcome, minute: i64::MIN, sums }
     }
 
@@ -236,7 +236,7 @@ impl SqlStore {
         Ok(times)
     }
 
-    /// A range with both ends, at most from where its table begins to where it ends; none if it has no cells.
+    /// A range with both ends, limited to the times of its table; `None` if it has no cells.
     async fn bounded(&self, operation: &'static str, range: CellRange) -> Result<Option<CellRange>, StoreError> {
         let length = range.from.zip(range.to).map(|(from, to)| (to - from) * MINUTE);
         if length.is_some_and(|length| length <= 8 * BUCKETS_AT_ONCE * range.width) {

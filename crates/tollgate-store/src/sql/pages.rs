@@ -2,8 +2,8 @@
 //! other filters, the roll-ups first show which times have matches, and only the records of these times are read. A time is a whole
 //! day if it has few records, else one of its hours, else five minutes, else an equal part of these.
 //!
-//! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times and about [`MAX_READ`] records. It then ends early and says up
-//! to which time it searched.
+//! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times and about [`MAX_READ`] records. Then it ends early and states
+//! the time up to which it searched.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -24,7 +24,7 @@ use crate::{
 const PAGE: &str = "read a page of the usage log";
 /// Records that a page reads before it ends early.
 const MAX_READ: i64 = 200_000;
-/// Times that a page looks into before it ends early.
+/// Number of times whose records a page searches before it ends early.
 const MAX_SEARCHES: usize = 200;
 /// Records of a time that are read at once, if the time is longer than five minutes.
 const READ_AT_ONCE: i64 = 20_000;
@@ -56,8 +56,8 @@ struct MatchingTime {
 }
 
 impl MatchingTime {
-    /// Cuts five minutes with many records into parts, in the order of time. Each is taken for as busy as the others. They begin with a
-    /// millisecond, as ids do, by which a page continues.
+    /// Cuts five minutes with many records into parts, in the order of time. All parts are assumed to be equally busy. They begin with
+    /// a millisecond, as ids do, by which a page continues.
     fn cut(self) -> impl DoubleEndedIterator<Item = Self> {
         let length = self.width / MILLISECOND;
         let count = (self.records / READ_OF_PART).clamp(1, length);
@@ -291,7 +291,7 @@ impl SqlStore {
         let (sql, ids) = search.query(&search.filter.sql(), range);
         let found = self.usage_reader.rows(PAGE, sql, ids).await?;
         search.searches += 1;
-        // A page that becomes full has read a part of the time only; it ends there.
+        // A page that becomes full has read only a part of the time; it ends there.
         search.read += time.records;
         search.found.extend(found);
         Ok(())

@@ -1,8 +1,9 @@
 //! Partitions of the usage log on PostgreSQL: records, their attempts and the ids of removed records are divided by days of arrival,
 //! so that retention drops tables instead of deleting rows. Which ones to create and to drop is decided here.
 //!
-//! A partition has one day, a week or four weeks, as narrow as the setting allows without thousands of them: statements that name no
-//! time lock every partition. A record of a day without one goes to the default partition and moves when its partition is created.
+//! A partition has one day, a week or four weeks: the narrowest width with which the retention setting does not lead to thousands of
+//! partitions, because statements that name no time lock every partition. A record of a day without one goes to the default
+//! partition and moves when its partition is created.
 
 use sqlx::{Any, AnyConnection, Row as _, Transaction};
 use tollgate_core::{RequestId, Timestamp};
@@ -107,7 +108,7 @@ pub(super) async fn create(connection: &mut AnyConnection, table: &str, range: D
     query.fetch_one(connection).await?.try_get(0)
 }
 
-/// Whether a statement gave up because others use the table.
+/// Whether a statement timed out because the table is in use.
 pub(super) fn is_in_use(error: &sqlx::Error) -> bool {
     has_code(error, LOCK_NOT_AVAILABLE)
 }

@@ -89,7 +89,7 @@ impl ConnectionPools {
 fn pool_options(dialect: Dialect, connections: u32, setup: &'static str) -> AnyPoolOptions {
     let pool = AnyPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
     let pool = match dialect {
-        // A connection to a file does not break, and replacing it would only repeat its setup.
+        // A connection to a file does not break, so replacing it would only repeat its setup.
         Dialect::Sqlite => pool.idle_timeout(None).max_lifetime(None).test_before_acquire(false),
         Dialect::Postgres => pool,
     };

@@ -38,7 +38,7 @@ pub(super) fn last_source(model: &str, channel: Option<&str>) -> AnyQuery<'stati
 
 pub(super) fn page(filter: &PriceHistoryFilter) -> AnyQuery<'static> {
     let before = filter.before.unwrap_or(PriceHistoryPosition { revision: Revision(i64::MAX), position: 0 });
-    // A condition that may not apply would keep the database from using the index of models.
+    // An optional condition would prevent the database from using the index of models.
     let of_model = if filter.model.is_some() { "model = $1" } else { "CAST($1 AS TEXT) IS NULL" };
     let sql = format!(
         "SELECT revision, position, at, origin, actor, model, channel, source, old_price, new_price FROM price_history \

@@ -1,6 +1,6 @@
 //! Retention: old usage records and their attempts are removed, and with them the sums by five minutes. Ledger, balances and the other
 //! roll-ups are kept forever. SQLite deletes records in small slices, so that appends never wait long; PostgreSQL drops whole
-//! partitions, and deletes only what belongs to none.
+//! partitions, and deletes only rows outside of partitions.
 //!
 //! The counter `pruned_until` is advanced before the first record is removed. From then on `verify` does not expect records before it,
 //! and appending one from the journal again does not restore it: the table `removed` keeps the ids of those with a price for
@@ -97,12 +97,12 @@ impl SqlStore {
     async fn delete_slice(&self, before: i64, part: &str) -> Result<Option<u64>, StoreError> {
         let failed = |error| self.failed(PRUNE, error);
         let end = RequestId::first_at(Timestamp(before));
-        // The first record that is left, if the slice does not have them all.
+        // The first record after the slice, if there is one.
         let sql = AssertSqlSafe(format!("SELECT id FROM usage{part} WHERE id < $1 ORDER BY id LIMIT 1 OFFSET {SLICE}"));
         let left = self.fetch_as(PRUNE, bind_ids(sqlx::query(sql), &[end]), |row| request_id(row.try_get(0)?)).await?;
         let end = left.first().copied().unwrap_or(end);
         let mut transaction = self.begin(PRUNE).await?;
-        // Keeps batches of records out, which look for ids in both tables.
+        // Excludes batches of records, which search for ids in both tables.
         sqlx::query(NEXT_POSITIONS).bind(0_i64).fetch_one(&mut *transaction).await.map_err(failed)?;
         let keep_ids =
             format!("INSERT INTO removed (id) SELECT id FROM usage{part} WHERE id < $1 AND sale <> 0 ON CONFLICT (id) DO NOTHING");
@@ -259,7 +259,7 @@ impl SqlStore {
 
     /// Deletes an hour of the sums by five minutes of removed records. False if there are none.
     async fn forget_sums(&self, pruned_until: i64) -> Result<bool, StoreError> {
-        // The least of those that there are.
+        // The smallest of the existing values.
         let oldest = narrow_sums().map(|table| format!("(SELECT MIN(minute) FROM {table} WHERE width = 5)")).collect::<Vec<_>>();
         let sql = AssertSqlSafe(format!("SELECT CAST(LEAST({}) AS BIGINT)", oldest.join(", ")));
         let oldest: Vec<Option<i64>> = self.fetch_as(PRUNE, sqlx::query(sql), |row| row.try_get(0)).await?;

@@ -26,7 +26,7 @@ use crate::{
 const ROTATE: &str = "rotate the master key";
 /// Rows sealed again per transaction.
 const ROWS_AT_ONCE: i64 = 100;
-/// Locks out other writers of sealed rows.
+/// Excludes other writers of sealed rows.
 const LOCK: &str = "UPDATE counters SET value = value WHERE name = 'revision' RETURNING value";
 
 /// A table with a sealed column.
@@ -98,7 +98,7 @@ impl SqlStore {
         Ok(true)
     }
 
-    /// Locks out other writers of sealed rows, and makes sure that the data key in use is the current one.
+    /// Excludes other writers of sealed rows, and makes sure that the data key in use is the current one.
     pub(super) async fn lock_sealed_rows(&self, transaction: &mut Transaction<'static, Any>) -> Result<(), StoreError> {
         let failed = |error| self.failed(ROTATE, error);
         sqlx::query(LOCK).fetch_one(&mut **transaction).await.map_err(failed)?;
@@ -134,7 +134,7 @@ impl SqlStore {
         let row = |wanted: &str| sealed_keys.iter().find(|(name, _)| name == wanted).map(|(_, sealed)| sealed.as_slice());
         let (old, sealing) =
             row("data_key").and_then(|sealed| open_row(&keys, "data_key", sealed, &self.random)).ok_or_else(missing)?;
-        // Done before, by this rotation or by another one at the same time.
+        // Already done, by this rotation or by a concurrent one.
         if sealing == target || row(LAST_DATA_KEY).is_some() {
             return Ok(());
         }

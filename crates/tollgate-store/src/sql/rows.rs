@@ -74,7 +74,7 @@ pub(super) fn catalog_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
     let known = [Owner::File, Owner::Database].into_iter().find(|known| owner_word(*known) == owner);
     read.owner = known.ok_or_else(|| read.broken("its owner is not known"))?;
     read.secret = if matches!(read.kind, RowKind::Key | RowKind::AdminKey) {
-        let hash = |bytes: Vec<u8>| bytes.try_into().map(KeyHash).map_err(|_| read.broken("its hash has not 32 bytes"));
+        let hash = |bytes: Vec<u8>| bytes.try_into().map(KeyHash).map_err(|_| read.broken("its hash does not have 32 bytes"));
         let is_service_key = read.kind == RowKind::Key;
         let previous =
             if is_service_key { (row.try_get(11).map_err(decode)?, row.try_get(12).map_err(decode)?) } else { (None, None) };

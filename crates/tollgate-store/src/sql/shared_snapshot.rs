@@ -1,4 +1,4 @@
-//! One state of the database on several connections, which read at the same time: one for queries, the others for many rows.
+//! One snapshot of the database on several concurrent connections: one for queries, the others for many rows.
 
 use std::sync::{Arc, Mutex};
 

@@ -41,7 +41,7 @@ pub(super) fn insert_offer_change(position: i64, change: &OfferChange) -> AnyQue
 
 fn group(row: &AnyRow, column: usize) -> Result<GroupId, sqlx::Error> {
     let text: String = row.try_get(column)?;
-    GroupId::parse(&text).ok_or_else(|| sqlx::Error::Decode(format!("'{text}' is no group's id").into()))
+    GroupId::parse(&text).ok_or_else(|| sqlx::Error::Decode(format!("'{text}' is not a group's id").into()))
 }
 
 fn offer_change(row: &AnyRow) -> Result<(PriceHistoryPosition, OfferChange), sqlx::Error> {
@@ -83,7 +83,7 @@ impl SqlStore {
     async fn offer_sums(&self, rows: &str) -> Result<Vec<OfferSums>, StoreError> {
         let figures = ["SUM(requests)", "SUM(streamed)", "SUM(streamed_tokens)", "SUM(streamed_us)"];
         let columns = ["grp", "model", "minute", "outcome", "why"].into_iter().chain(figures).collect::<Vec<_>>();
-        // The reasons of answered requests have nothing to do with availability.
+        // The reasons of answered requests do not affect availability.
         let sql = format!(
             "SELECT {} FROM (SELECT grp, model, minute, outcome, CASE WHEN outcome = 0 THEN 0 ELSE reason END AS why, requests, \
              streamed, streamed_tokens, streamed_us FROM usage_sums WHERE {rows}) AS sums GROUP BY minute, grp, model, outcome, why",

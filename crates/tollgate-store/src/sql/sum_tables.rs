@@ -75,8 +75,8 @@ const FIGURES: [Column; 12] = [
     big("cost"),
     big("unpriced"),
 ];
-/// Sums over all keys have besides these: of complete answers that were streamed their number, their output tokens without thinking, and
-/// the microseconds from the first content to the end.
+/// Further figures of sums over all keys, about complete answers that were streamed: their number, their output tokens without thinking,
+/// and the microseconds from the first content to the end.
 const STREAMED: [Column; 3] = [big("streamed"), big("streamed_tokens"), big("streamed_us")];
 /// The histograms of sums over all keys.
 const TIMES: [Column; 3] = [bytes("ttft"), bytes("duration"), bytes("overhead")];
@@ -140,7 +140,7 @@ pub(super) const KEY_TOTALS: SumTable = SumTable {
     form: SumForm::Packed,
 };
 
-/// The totals by days as rows: of one key or member they are found by an index.
+/// The totals by days as rows, in which an index finds those of one key or member.
 pub(super) const KEY_DAYS: SumTable = SumTable { name: "key_days", widths: &[DAY], form: SumForm::Rows, ..KEY_TOTALS };
 
 const ACCOUNTS_KEY: [Column; 8] = [

@@ -136,7 +136,7 @@ impl SqlStore {
     async fn sums(&self, query: &SummaryQuery<'_>) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
         match query.table {
             Some(table) if table.is_packed() => self.sums_of_cells(query).await,
-            // PostgreSQL groups without sorting, and takes longer to send a row than to add it up.
+            // PostgreSQL groups without sorting, and sending a row takes it longer than adding it up.
             Some(table) if query.has_many_groups() => match self.dialect {
                 Dialect::Sqlite => self.sums_of_rows(query, table).await,
                 Dialect::Postgres => self.sums_of_halves(query).await,
@@ -244,7 +244,7 @@ impl SummaryQuery<'_> {
                 &format!("{} WHERE {times}{conditions}{grouped}", table.name),
             ));
         }
-        // Requests without the tag are all requests less those with it.
+        // Requests without the tag are all requests minus those with it.
         let tagged = format!(
             "{} WHERE {times}{} AND tag = {}",
             table.name,
@@ -326,7 +326,8 @@ impl SummaryQuery<'_> {
             // Grouping by a constant would sort every row.
             return String::new();
         }
-        // Grouping in key order up to a code column, which come last, would leave almost as many groups as rows.
+        // Code columns come last in the key; grouping in key order up to one of them would leave almost as many groups
+        // as rows.
         let is_word = |column: &Column| column.kind == ColumnKind::Small;
         let columns = table.columns[1..table.key].iter().take_while(|column| !is_word(column));
         let columns: Vec<&str> = columns.map(|column| column.name).collect();
@@ -375,7 +376,7 @@ fn with_wider_time(by: Grouping, groups: GroupRefs) -> GroupRefs {
     }
 }
 
-/// The column of a grouping that is none by time.
+/// The column of a grouping that is not by time.
 const fn column_of(by: SummaryBy) -> &'static str {
     match by {
         SummaryBy::Nothing | SummaryBy::Month | SummaryBy::Day | SummaryBy::Hour | SummaryBy::FiveMinutes => "minute",

@@ -18,7 +18,7 @@ pub(super) enum TagRef {
         tag: i64,
         value: i64,
     },
-    /// Among the other values of its name.
+    /// The value is among the other values of its name.
     Other {
         tag: i64,
     },
@@ -37,7 +37,7 @@ impl TagRef {
     }
 }
 
-/// A tag of a row as it is read, with its texts if the dictionary does not have them.
+/// A tag that was read from a row, with its texts if the dictionary does not have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredTag {
     pub(super) counted: TagRef,

@@ -2,7 +2,7 @@
 //! target; the next pass copies the rows added since.
 //!
 //! Append-only tables are copied incrementally, by row number or by request id, all others completely in every pass. The sealed
-//! keys are copied unchanged, because both databases use the same master key. The journal stays where it is: the first start on
+//! keys are copied unchanged, because both databases use the same master key. The journal is not moved: the first start on
 //! PostgreSQL appends its records, and skips the copied ones by id.
 
 mod copy;
@@ -27,7 +27,7 @@ use copy::{CopiedUntil, CopyOrder, TransferColumn, TransferTable, columns, copy_
 const READ: &str = "read the database that is moved";
 const WRITE: &str = "write the database that is moved to";
 
-/// Tables whose rows are never updated, only added, and removed when they are old; with the order of their rows.
+/// Tables whose rows are added and removed when they are old, but never updated; with the order of their rows.
 const APPEND_ONLY: [(&str, CopyOrder); 7] = [
     ("usage", CopyOrder::RequestId("id")),
     ("attempts", CopyOrder::RequestId("request")),

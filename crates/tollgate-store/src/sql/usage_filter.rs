@@ -31,7 +31,7 @@ pub(super) struct RefFilter {
     pub(super) accounts: Option<Vec<i64>>,
     pub(super) reasons: Option<Vec<i64>>,
     pub(super) protocol: Option<i64>,
-    /// Not all outcomes, in the order of their numbers.
+    /// The outcomes in the order of their numbers; never all of them.
     pub(super) outcomes: Option<Vec<i64>>,
     pub(super) tags: Vec<TagFilter>,
     pub(super) conditions: RecordConditions,
@@ -56,7 +56,7 @@ impl TagFilter {
 }
 
 impl RefFilter {
-    /// True if the usage log has no text that the filter asks for.
+    /// True if the usage log lacks a text of the filter, so that no record can match.
     pub(super) fn selects_nothing(&self) -> bool {
         self.lists().iter().any(|(_, numbers)| numbers.is_some_and(<[i64]>::is_empty))
     }
@@ -194,7 +194,7 @@ impl RefFilter {
 
 /// The number of completed requests, which are not in the index `usage_failed`.
 const COMPLETED: i64 = 0;
-/// The tokens of a record of all kinds.
+/// The tokens of all kinds of a record.
 const ALL_TOKENS: &str = "(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio + tokens_output + \
      tokens_thinking)";
 
@@ -318,7 +318,7 @@ impl SqlStore {
         })
     }
 
-    /// The numbers of the member that a filter names, and of those among which it is.
+    /// The numbers of the filter's `member`, and of its `members`.
     async fn refs_of_members(&self, operation: &'static str, filter: &UsageFilter) -> Result<Option<Vec<i64>>, StoreError> {
         let ids: Vec<String> = match filter.member {
             Some(member) if filter.members.is_empty() || filter.members.contains(&member) => vec![member.to_string()],
@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_compared_once_each_and_all_of_them_are_no_condition() {
+    fn outcomes_are_compared_once_each_and_all_of_them_add_no_condition() {
         let sql = |wanted: &[Outcome]| RefFilter { outcomes: outcomes(wanted), ..RefFilter::default() }.sql();
         assert_eq!(sql(&[Outcome::Completed]), " AND outcome = 0");
         assert_eq!(sql(&[Outcome::Refused, Outcome::CallerLeft, Outcome::Refused]), " AND outcome IN (1, 3) AND outcome <> 0");

@@ -41,7 +41,7 @@ pub(super) trait FoldRows: Send + 'static {
 }
 
 impl UsageReader {
-    /// Gives the rows of a query, with ids bound from `$1` on, to `fold`, and returns it.
+    /// Passes the rows of a query, with ids bound from `$1` on, to `fold`, and returns it.
     pub(super) async fn fold<F: FoldRows>(
         &self,
         operation: &'static str,

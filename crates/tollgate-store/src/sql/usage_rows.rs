@@ -1,5 +1,5 @@
-//! Content of a row of the usage log: which texts are in the dictionary, and which attempt is in the row of its request. The way back
-//! from rows to records is in [`stored`].
+//! Content of a row of the usage log: which texts are in the dictionary, and which attempt is in the row of its request. [`stored`]
+//! converts rows back to records.
 
 mod packed;
 pub(super) mod stored;

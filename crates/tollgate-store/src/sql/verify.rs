@@ -38,7 +38,7 @@ const QUERIES: &[(ConsistencyRule, &str)] = &[
          ) AS entries WHERE balance <> expected ORDER BY seq",
     ),
     (
-        // Exactly the entries of batches are of the kind `settle`.
+        // Entries of batches, and no others, are of the kind `settle`.
         ConsistencyRule::EntryKind,
         "SELECT CAST(seq AS TEXT) || ' (' || kind || ')', CAST(0 AS BIGINT), amount FROM ledger \
          WHERE (kind = 'settle') <> (batch IS NOT NULL) ORDER BY seq",
@@ -54,15 +54,15 @@ const QUERIES: &[(ConsistencyRule, &str)] = &[
 const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) FROM ledger)";
 const PRUNED_UNTIL: &str = "SELECT value FROM counters WHERE name = 'pruned_until'";
 
-/// The number of the reason of records whose costs are too much to add up.
+/// The number of the reason `overflow`, of records whose costs overflow when added up.
 const OVERFLOW: &str = "SELECT ref FROM names WHERE kind = 8 AND id = '' AND name = 'overflow'";
 
-/// Step of the work that the checks are.
+/// The checks' step in the progress of the work.
 const STEP: &str = "database";
 
 impl SqlStore {
-    /// Ends as soon as the work is cancelled. Queries that run then are ended, but for those of [`QUERIES`] on SQLite: their connection
-    /// is busy until they end by themselves.
+    /// Ends as soon as the work is cancelled. Running queries are ended, except those of [`QUERIES`] on SQLite, whose connection is
+    /// busy until they end by themselves.
     pub(super) async fn verify_all(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
         let SharedSnapshot { mut queries, readers, processes } = self.shared_snapshot(VERIFY).await?;
         tokio::select! {

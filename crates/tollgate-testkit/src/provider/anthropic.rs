@@ -34,7 +34,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
         ..ModelInput::default()
     };
     for tool in body["tools"].as_array().into_iter().flatten() {
-        // Tools of the provider's own have a type and no schema.
+        // The provider's own tools have a type and no schema.
         let is_own = tool["type"].as_str().is_none_or(|kind| kind == "custom");
         if is_own && tool["input_schema"]["type"] != "object" {
             return Err(ProviderError::bad("tools.input_schema.type: must be 'object'"));

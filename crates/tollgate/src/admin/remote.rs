@@ -97,7 +97,7 @@ impl RemoteAdmin {
     pub(super) async fn call(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
         let request = self.authorised(request)?;
         let mut connection = self.connection.lock().await;
-        // The gateway may have closed it since.
+        // The gateway may have closed the connection since.
         let existing = match connection.take() {
             Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
             None => None,
@@ -111,7 +111,7 @@ impl RemoteAdmin {
         Ok(response)
     }
 
-    /// Sends a request on a connection of its own: its response may not end before others are read.
+    /// Sends a request on a separate connection, because its response may not end before others are read.
     pub(super) async fn call_apart(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
         let request = self.authorised(request)?;
         self.send(&mut self.connect().await?, request).await

@@ -1,5 +1,4 @@
-//! [`GatewayHandle`] of a command: answers from the database and from the runtime state that a gateway on the same data folder
-//! leaves there.
+//! [`GatewayHandle`] of a command: answers from the database and from the runtime state of a gateway on the same data folder.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -125,7 +124,7 @@ impl GatewayHandle for StoppedGateway {
     }
 
     fn configured_destination(&self) -> Option<AlertDestination> {
-        // Cannot fail: the start has read its secret already.
+        // Cannot fail: the start has already read its secret.
         alerting::configured_destination(&self.start).ok().flatten()
     }
 
@@ -253,7 +252,7 @@ impl GatewayHandle for StoppedGateway {
 }
 
 impl StoppedGateway {
-    /// Saves health, and that these accounts passed a test.
+    /// Saves health, and records that these accounts passed a test.
     async fn save(&self, changed: &[(AccountId, AccountHealth)], passed: &[AccountId]) -> Result<(), StoreError> {
         // Health is saved for the next start. A running gateway has its own, possibly newer health; it reads the passed test
         // that `save_test` stores, and does not overwrite it.

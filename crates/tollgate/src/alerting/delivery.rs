@@ -1,5 +1,5 @@
-//! Sends the messages about alerts that the database holds. A message is sent by the node that claims it. One that is not accepted
-//! is retried several times, and then kept as failed.
+//! Sends the messages about alerts that the database holds. A message is sent by the node that claims it. If it is not accepted,
+//! it is retried several times and then kept as failed.
 //!
 //! Bounds: 20 messages at once, each 8 attempts over about two hours.
 

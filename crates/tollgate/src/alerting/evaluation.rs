@@ -21,7 +21,7 @@ use tollgate_store::{
 use crate::{compose, config::Config, gateway_settings};
 
 const DAY_MS: i64 = 86_400_000;
-/// The grid that roll-ups begin on, in microseconds.
+/// The interval at which roll-ups begin, in microseconds.
 const FIVE_MINUTES_US: i64 = 300_000_000;
 /// Maximum number of keys whose budgets are evaluated each time.
 const MAX_KEYS: usize = 1_000;
@@ -124,8 +124,9 @@ impl Evaluation {
         catalog_conditions(&self.sources.shared.catalog.load(), asked, now)
     }
 
-    /// The share of errors of each channel since the five minutes before those that have begun. It comes from roll-ups: counting
-    /// the last five minutes exactly would read records every ten seconds, which takes seconds at 30,000 requests a second.
+    /// The share of errors of each channel since the beginning of the previous five-minute bucket. It comes from roll-ups:
+    /// counting the last five minutes exactly would read records every ten seconds, which takes seconds at 30,000 requests a
+    /// second.
     pub(super) async fn of_traffic(&self, config: &Config, now: Timestamp) -> Result<Vec<AlertCondition>, StoreError> {
         let (percent, least) = (config.number("alerts.error_percent"), config.number("alerts.error_requests"));
         if percent == 0 {
@@ -151,8 +152,8 @@ impl Evaluation {
         Ok(found.collect())
     }
 
-    /// The budgets of the gateway, groups and channels, and of keys that have spent since the last time; `slowly` also those of members
-    /// and of keys with alerts.
+    /// The budgets of the gateway, groups and channels, and of keys that have spent since the last time; with `slowly` also those of
+    /// members and of keys with alerts.
     pub(super) async fn of_budgets(&mut self, config: &Config, slowly: bool, now: Timestamp) -> Result<BudgetsFound, StoreError> {
         let percents = percents(config);
         let mut owners: Vec<(Subject, String, Vec<Budget>)> = vec![(Subject::Gateway, String::new(), config.budgets.to_vec())];
@@ -279,6 +280,6 @@ mod tests {
         assert!(!found.is_over("key key_1 month 2026-11-01 5.00 80"));
         assert!(found.is_over("key key_1 month 2026-10-01 5.00 80"), "the month before");
         assert!(found.is_over("gateway day 2026-11-01 5.00 80"));
-        assert!(!found.is_over("key key_2 month 2026-10-01 5.00 80"), "it was not looked at");
+        assert!(!found.is_over("key key_2 month 2026-10-01 5.00 80"), "it was not evaluated");
     }
 }

@@ -1,4 +1,4 @@
-//! Notifies members about their own budgets and balances by mail: those who ask for it and have an address, once for each threshold
+//! Notifies members by mail about their own budgets and balances, if they enabled it and have an address: once for each threshold
 //! and period, through the mail server of the destination that `alerts.member_mail` names. The node that evaluates the rules about
 //! all nodes sends the notices.
 //!
@@ -158,18 +158,19 @@ impl MemberNotices {
     }
 }
 
-/// What a member has reached. A suspended member gets no notice, and subjects of earlier notices stay recorded while they hold.
+/// The thresholds that a member has reached. A suspended member gets no notice, and subjects of earlier notices remain recorded
+/// while they hold.
 fn reached(
     member: &MailedMember,
     Standing { spec, balance }: &Standing,
     spent: impl Fn(tollgate_core::Window) -> NanoUsd,
     now: Timestamp,
 ) -> Reached {
-    let (subject, percents) = (Subject::Member(member.member), member.preferences.told_at_percents());
+    let (subject, percents) = (Subject::Member(member.member), member.preferences.effective_percents());
     let mut found = budget_conditions(&subject, &spec.name, &spec.budgets, spent, percents, now);
     if spec.billing == Billing::Prepaid {
         let low = LowBalance { member: member.member, name: spec.name.clone(), balance: *balance };
-        found.extend(balance_conditions(std::iter::once(low), member.preferences.told_below()));
+        found.extend(balance_conditions(std::iter::once(low), member.preferences.effective_balance()));
     }
     if spec.status != MemberStatus::Active {
         found.clear();
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn prepaid_member_is_told_again_after_a_top_up_was_spent() {
+    fn prepaid_member_is_notified_again_after_a_top_up_was_spent() {
         let of = |notified: &[String], balance: i64| {
             let prepaid = standing(Billing::Prepaid, MemberStatus::Active, balance);
             let found = reached(&mailed(notified), &prepaid, |_| NanoUsd::ZERO, Timestamp(0));

@@ -39,7 +39,7 @@ fn key(condition: &AlertCondition) -> AlertKey {
 }
 
 impl WithoutDatabase {
-    /// Notes that the database is reachable and has these alerts of this node.
+    /// Records that the database is reachable and has these alerts of this node.
     pub(super) fn set_known(&mut self, open: &[AlertKey]) {
         self.stored = open.iter().cloned().collect();
     }
@@ -49,7 +49,7 @@ impl WithoutDatabase {
         self.notified.get(&key(condition)).map(|alert| alert.destinations.clone()).unwrap_or_default()
     }
 
-    /// Forgets an alert, because it is stored now.
+    /// Drops an alert, because it is stored now.
     pub(super) fn forget(&mut self, condition: &AlertCondition) {
         self.notified.remove(&key(condition));
     }

@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 const BEGIN: &str = "<!-- commands: `cargo xtask docs` writes this part -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// The page with its list of commands regenerated. The error says which marker is missing.
+/// The page with its list of commands regenerated. The error names the missing marker.
 pub(crate) fn renew_page(page: &str, program: &Command) -> Result<String, String> {
     let missing = |marker: &str| format!("the page lacks the line `{}`", marker.trim_end());
     let (before, rest) = page.split_once(BEGIN).ok_or_else(|| missing(BEGIN))?;
@@ -18,7 +18,7 @@ pub(crate) fn renew_page(page: &str, program: &Command) -> Result<String, String
 /// Options of all commands, and each command with its arguments and what it does.
 fn list(program: &Command) -> String {
     let mut program = program.clone();
-    // Otherwise clap does not know yet which arguments take several values.
+    // Before building, clap does not know which arguments take several values.
     program.build();
     let options = program.get_arguments().filter(|argument| argument.is_global_set());
     let options: Vec<_> = options.map(|option| (format!("  {option}"), first_line(option.get_help()))).collect();
@@ -36,7 +36,7 @@ fn add_commands(parent: &Command, depth: usize, lines: &mut Vec<(String, String)
     }
 }
 
-/// A positional argument; one that may be left out in brackets.
+/// A positional argument, in brackets if it is optional.
 fn shown(argument: &Arg) -> String {
     let name = argument
         .get_value_names()

@@ -28,11 +28,11 @@ fn list(common: &Common, state: Option<AlertState>, rule: Option<&str>, limit: u
         let (mut items, more) = admin.page(&path).await?;
         for item in &mut items {
             let messages = item["messages"].as_array().into_iter().flatten();
-            let told: Vec<String> = messages.map(|it| format!("{} {}", cell(&it["destination"]), cell(&it["state"]))).collect();
-            item["told"] = told.join(", ").into();
+            let states: Vec<String> = messages.map(|it| format!("{} {}", cell(&it["destination"]), cell(&it["state"]))).collect();
+            item["told"] = states.join(", ").into();
         }
         let columns =
-            [("raised", "raised_at"), ("state", "state"), ("rule", "rule"), ("what", "text"), ("told", "told"), ("id", "id")];
+            [("raised", "raised_at"), ("state", "state"), ("rule", "rule"), ("what", "text"), ("messages", "told"), ("id", "id")];
         print_list(common, &columns, &items);
         if more.is_some() && !common.json && !common.quiet {
             eprintln!("there are older ones; --limit shows up to 1000");

@@ -55,9 +55,7 @@ pub(crate) fn run_backup(common: &Common, arguments: &Backup) -> Result<(), Fail
 fn remote_backup(common: &Common, file: &Path) -> Result<BackupOutcome, Failure> {
     if file.exists() {
         let file = file.display();
-        return Err(Failure::Machine(format!(
-            "the backup {file}: it exists already, and a backup replaces nothing; give another name"
-        )));
+        return Err(Failure::Machine(format!("the backup {file}: the file exists already and is not replaced; give another name")));
     }
     let outcome: BackupOutcome = job::remote(common, &json!({"kind": "backup"}))?;
     let path = ApiPath::of(&["backups", &outcome.file]);
@@ -174,7 +172,7 @@ pub(crate) fn run_restore(common: &Common, arguments: &Restore) -> Result<(), Fa
     Ok(())
 }
 
-/// Checks a backup here, or one on the disk of a running gateway.
+/// Checks a local backup, or one on the disk of a running gateway.
 fn run_check(common: &Common, file: &Path) -> Result<(), Failure> {
     let here = |control: &_| check(&compose::settings(common, &[])?, file, named_beside(file, "check"), control);
     let outcome: BackupCheckOutcome = job::run(common, &json!({"kind": "backup_check", "name": file.display().to_string()}), here)?;

@@ -61,7 +61,7 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     every_variable_is_read(&config)
 }
 
-/// An error for each setting whose secret is in an environment variable or a file that is not there.
+/// An error for each setting whose secret is in a missing environment variable or file.
 fn check_secrets(config: &Config) -> Result<(), Failure> {
     let texts = ["oidc.client_secret", "alerts.secret"].map(|path| (path, Some(config.text(path))));
     let master = ("database.master_key", config.master_key.as_deref());
@@ -78,13 +78,13 @@ fn and_faults_of<T>(failure: Failure, other: Result<T, Failure>) -> Failure {
     }
 }
 
-/// An error for each `TOLLGATE_…` variable that nothing reads. A start only warns, because a catalog in the database does not
-/// contain which variables its file referred to.
+/// An error for each unused `TOLLGATE_…` variable. A start only warns, because a catalog in the database does not show which
+/// variables its file referred to.
 fn every_variable_is_read(config: &Config) -> Result<(), Failure> {
     let fault = |name: &String| {
         let hint =
             if config.catalog_file.is_some() { "" } else { "; if a catalog file refers to it, name the file with --catalog" };
-        format!("unknown environment variable {name}: it is no setting, and nothing reads it{hint}")
+        format!("unknown environment variable {name}: it is not a setting and has no effect{hint}")
     };
     if config.unread.is_empty() { Ok(()) } else { Err(Failure::Invalid(config.unread.iter().map(fault).collect())) }
 }
@@ -96,8 +96,8 @@ struct Review {
     remark: Option<String>,
 }
 
-/// Validates a catalog file as `serve` does: against the catalog it would be served on, without changing it. Where there is no
-/// database yet, or none that can be reached, that is the catalog of a new one.
+/// Validates a catalog file as `serve` does: against the catalog that it would be applied to, without changing it. Without a
+/// reachable database, that is the catalog of a new one.
 fn review(config: &Config, file: &Path) -> Result<Review, Failure> {
     let (parsed, preview, remark) = compose::block_on(async {
         let (store, remark) = match compose::open_existing(config).await {
@@ -119,7 +119,7 @@ fn review(config: &Config, file: &Path) -> Result<Review, Failure> {
     let mut warnings = address_lists::warnings(&preview.after, &config);
     warnings.extend(catalog_warnings(&preview.after, &keys, compose::now()));
     warnings.extend(parsed.unexpanded_keys().into_iter().map(|key| {
-        format!("key '{key}': its secret begins with '$' and is taken as it stands; for an environment variable write env:NAME")
+        format!("key '{key}': its secret begins with '$' and is used literally; for an environment variable write env:NAME")
     }));
     Ok(Review { rows: catalog_file::row_counts(&parsed), warnings, remark })
 }

@@ -1,5 +1,5 @@
-//! Long work of commands: done here, on the data folder, or as a job of a running gateway (`--url`). Both show progress after a few
-//! seconds, and Ctrl-C cancels them.
+//! Long work of commands: done in this process on the data folder, or as a job of a running gateway (`--url`). Both show progress
+//! after a few seconds, and Ctrl-C cancels them.
 
 use std::{
     path::Path,
@@ -31,12 +31,12 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_ATTEMPTS: u32 = 5;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether the command asks a running gateway.
+/// Whether the command uses a running gateway.
 pub(crate) fn is_remote(common: &Common) -> bool {
     admin::is_remote(common)
 }
 
-/// Does the work here, or as the job that `request` describes.
+/// Does the work in this process, or as the job that `request` describes.
 pub(crate) fn run<T: DeserializeOwned>(
     common: &Common,
     request: &Value,
@@ -219,8 +219,8 @@ impl Follower<'_> {
         loop {
             let mut events = 0;
             let end = match self.events(&mut events).await {
-                // Events contain no result, so it is read separately. Unless the job is done there is none, and a stopping process could
-                // no longer answer.
+                // Events contain no result, so it is read separately. A job that is not done has none, and a stopping process could no
+                // longer answer.
                 EventsEnd::JobEnded(job) if job["state"] != "done" => Ok(job),
                 EventsEnd::JobEnded(_) => self.admin.get(&ApiPath::of(&["jobs", self.id])).await,
                 EventsEnd::Interrupted => {
@@ -277,7 +277,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Cancels the job; a second interrupt leaves it alone.
+    /// Cancels the job; after a second interrupt the command no longer waits for it.
     async fn cancel(&mut self) -> Result<(), RemoteFailure> {
         if self.cancelled {
             return Err(Failure::Machine(format!("the job {} was cancelled and has not ended yet", self.id)).into());

@@ -33,7 +33,7 @@ fn dump(common: &Common, request: Option<&str>) -> Result<(), Failure> {
                 }
             }
             Ok(_) => {}
-            // The last one is printed by the caller.
+            // The caller prints the last one.
             Err(error) => {
                 if let Some(earlier) = damage.replace(failed(error)) {
                     output::failure(&earlier);
@@ -46,5 +46,5 @@ fn dump(common: &Common, request: Option<&str>) -> Result<(), Failure> {
 
 fn request_id(text: &str) -> Result<RequestId, Failure> {
     let example = "a request id looks like req_01k9v2m5x4r7t8w9y0z1a2b3c4";
-    RequestId::parse(text).ok_or_else(|| Failure::Usage(format!("'{text}' is no request id: {example}")))
+    RequestId::parse(text).ok_or_else(|| Failure::Usage(format!("'{text}' is not a request id: {example}")))
 }

@@ -76,7 +76,7 @@ fn tag_table(tags: &[String]) -> Result<Map<String, Value>, Failure> {
 }
 
 async fn create(common: &Common, admin: &Admin, body: &Value, env: bool, print: Option<ClientLines>) -> Result<(), Failure> {
-    // Before the key is made: a bad setting must not lose it.
+    // Checked before the key is made, so that a bad setting does not lose its secret.
     let lines = match print {
         Some(client) => Some((client, gateway_url(common, admin).await?)),
         None => None,
@@ -226,7 +226,7 @@ async fn allowance(common: &Common, admin: &Admin, name: &str) -> Result<(), Fai
     Ok(())
 }
 
-/// The members of an allowance but its budgets, one a row; limits in words.
+/// The members of an allowance except its budgets, one per row; limits in words.
 fn allowance_facts(allowance: &Value) -> Vec<Vec<String>> {
     let words = |limits: &Value| {
         let set = ["rpm", "tpm", "concurrency"].into_iter().filter_map(|name| Some(format!("{name} {}", limits[name].as_u64()?)));

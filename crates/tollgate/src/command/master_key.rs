@@ -65,10 +65,10 @@ async fn rotate(common: &Common, wait: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until every gateway that runs holds the new key. Those that do not answer do not run.
+/// Waits until every running gateway holds the new key. A gateway that does not answer counts as stopped.
 async fn wait_for_holders(rotation: &MasterKeyRotation, wait: Duration, tell: &dyn Fn(&str)) -> Result<(), Failure> {
     let deadline = compose::instant() + wait;
-    let mut told = String::new();
+    let mut shown = String::new();
     loop {
         let (holders, silent) = ask(rotation).await?;
         if !silent.is_empty() {
@@ -86,9 +86,9 @@ async fn wait_for_holders(rotation: &MasterKeyRotation, wait: Duration, tell: &d
                  restart if it is a file), then run this again; nothing was sealed with it"
             )));
         }
-        if text != told {
+        if text != shown {
             tell(&format!("waiting for these gateways to hold the new key: {text}"));
-            told = text;
+            shown = text;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

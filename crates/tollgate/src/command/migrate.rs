@@ -54,7 +54,7 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
     })
 }
 
-/// Says why no running gateway does this.
+/// Explains why a running gateway cannot do this.
 pub(crate) fn of_a_stopped_gateway(failure: Failure) -> Failure {
     let Failure::Usage(text) = failure else { return failure };
     Failure::Usage(format!(

@@ -76,7 +76,7 @@ fn print(outcome: &ReplayOutcome) {
         return;
     }
     output::line("");
-    output::table(&["", "as it is", "changed", "difference"], &totals(&outcome.before, &outcome.after));
+    output::table(&["", "now", "changed", "difference"], &totals(&outcome.before, &outcome.after));
     if !outcome.channels.is_empty() {
         output::line("");
         print_channels(&outcome.channels);
@@ -128,7 +128,7 @@ fn print_channels(channels: &[ChannelShare]) {
             share.cost_after.clone(),
         ]
     };
-    let headings = ["model", "channel", "requests as it is", "changed", "cost USD as it is", "changed"];
+    let headings = ["model", "channel", "requests now", "changed", "cost USD now", "changed"];
     output::long_table(&headings, &channels.iter().map(row).collect::<Vec<_>>());
 }
 

@@ -132,7 +132,7 @@ async fn list_accounts(common: &Common, admin: &Admin, channel: &str) -> Result<
     Ok(())
 }
 
-/// Operations on the rows of a resource. `path` is that of a row, or of the list for a new one.
+/// Operations on the rows of a resource. `path` is the path of a row, or of the list for a new row.
 pub(crate) struct Rows<'a> {
     pub(crate) common: &'a Common,
     pub(crate) admin: &'a Admin,
@@ -205,7 +205,7 @@ impl Rows<'_> {
         if !common.json {
             effects::print(&would_be);
         }
-        // A model that was not served before is shown, and is not lost.
+        // A model that was not served before is shown, but does not count as lost.
         let is_lost = |effect: &Value| effect["served_before"] == true;
         let loses = would_be["effects"].as_array().is_some_and(|effects| effects.iter().any(is_lost));
         if loses && !saving.yes && !effects::confirmed(&format!("save this {word}?"))? {

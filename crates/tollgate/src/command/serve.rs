@@ -106,7 +106,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let Sockets { listening, console: console_socket, predecessors, asking } =
         sockets::open(&config.data, &components.shared, &components.store, waiting, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
-    // Tasks below that change the state a new process takes over end when that process serves.
+    // The tasks below that change the state taken over by a new process end when that process serves.
     let left = stop_background.child_token();
     let background = TaskTracker::new();
     let reports = spawn_background(&background, config, &components, &left);
@@ -165,7 +165,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     background.wait().await;
     leave_database(config, &store, (&journal, &folder), left).await;
     console.shut_down();
-    // The journal is written until here.
+    // The journal is written up to this point.
     drop((journal, folder));
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
@@ -173,8 +173,8 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     exit_status(&settings.current(), drained, left, is_ending_now)
 }
 
-/// Opens everything; on a full disk as soon as there is space. Then the sockets are those on which requests were refused until
-/// now. `None` if the gateway is stopped before.
+/// Opens everything; on a full disk, as soon as there is space, and with the sockets on which requests were refused until
+/// then. `None` if the gateway is stopped first.
 async fn open(
     config: &Config,
     reserve: &DiskReserve,
@@ -253,8 +253,8 @@ fn spawn_redis(
     background.spawn(health_share::watch(health, Arc::clone(registry), Arc::clone(shared), stop.clone()));
 }
 
-/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns a receiver for the
-/// access of keys and members, as it is read from the database.
+/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns a receiver for the access of
+/// keys and members as read from the database.
 fn spawn_background(
     background: &TaskTracker,
     config: &Config,

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 
 const SECOND_US: i64 = 1_000_000;
 
-/// Parses a time, or how long from now: `30m`, `12h`, `30d`, `4w`.
+/// Parses a time, or a duration from now: `30m`, `12h`, `30d`, `4w`.
 pub(crate) fn parse_expiry(flag: &str, text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
     match seconds(text) {
         Some(seconds) => Ok(Timestamp(now.0.saturating_add(seconds.saturating_mul(SECOND_US)))),
@@ -18,12 +18,12 @@ pub(crate) fn parse_expiry(flag: &str, text: &str, now: Timestamp) -> Result<Tim
     }
 }
 
-/// Parses how long something takes, in seconds: `30m`, `12h`, `30d`, `4w`.
+/// Parses a duration, in seconds: `30m`, `12h`, `30d`, `4w`.
 pub(crate) fn parse_duration(flag: &str, text: &str) -> Result<i64, Failure> {
     seconds(text).ok_or_else(|| Failure::Usage(format!("{flag} takes how long, such as 30m, 12h or 7d, not '{text}'")))
 }
 
-/// Parses a time, or how long ago it was: `30m`, `12h`, `30d`, `4w`.
+/// Parses a time, or a duration before now: `30m`, `12h`, `30d`, `4w`.
 pub(crate) fn parse_past(flag: &str, text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
     match seconds(text) {
         Some(seconds) => Ok(Timestamp(now.0.saturating_sub(seconds.saturating_mul(SECOND_US)))),
@@ -51,7 +51,7 @@ fn seconds(text: &str) -> Option<i64> {
 /// Parses RFC 3339, or a date, which is its midnight in UTC; the failure names the flag.
 pub(crate) fn parse(flag: &str, text: &str) -> Result<Timestamp, Failure> {
     let midnight = || text.parse::<jiff::civil::Date>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|day| day.timestamp());
-    // Jiff reads a date from the beginning of any time, with its offset left out.
+    // Jiff also parses a date from the beginning of a full time, ignoring the offset.
     let date = midnight().filter(|_| text.len() == "2026-11-30".len());
     let time = date.or_else(|| text.parse::<jiff::Timestamp>().ok());
     time.map(|time| Timestamp(time.as_microsecond())).ok_or_else(|| {

@@ -75,7 +75,7 @@ async fn export(common: &Common, admin: &Admin, args: &FilterArgs, format: Optio
     }
 }
 
-/// Writes a Parquet file to stdout. It ends with a table of contents, so that nothing can be added to it.
+/// Writes a Parquet file to stdout. The file ends with a table of contents, so nothing can be appended.
 async fn export_file(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Failure> {
     if std::io::stdout().is_terminal() {
         return Err(Failure::Usage(

@@ -11,11 +11,11 @@ use crate::{
     output, usage_format,
 };
 
-/// Prints the record of a request. On the gateway's machine also one that is still in the journal.
+/// Prints the record of a request; on the gateway's machine also if it is still in the journal.
 pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(), Failure> {
     let Some(parsed) = RequestId::parse(id) else {
         return Err(Failure::Usage(
-            "a request id looks like req_01k9v2m5x4r7t8w9y0z1a2b3c4, as the answer's x-request-id says".to_owned(),
+            "a request id looks like req_01k9v2m5x4r7t8w9y0z1a2b3c4, as in the answer's x-request-id".to_owned(),
         ));
     };
     // Read before the database, so that a record that is booked in between is not missed.
@@ -38,7 +38,7 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     Ok(())
 }
 
-/// Adds the name of the record's member, as the admin API does for records in the database. Null for one that was removed.
+/// Adds the name of the record's member, as the admin API does for records in the database. Null for a removed member.
 async fn with_member_name(admin: &Admin, mut record: Value) -> Value {
     let id = record["member"].as_str().unwrap_or_default().to_owned();
     let name = admin.get(&ApiPath::of(&["members", &id])).await.map_or(Value::Null, |mut member| member["name"].take());
@@ -47,7 +47,7 @@ async fn with_member_name(admin: &Admin, mut record: Value) -> Value {
     record
 }
 
-/// The member's name, or the id of one whose name is not known, and whether it was removed.
+/// The member's name, or the id if the name is not known, and whether the member was removed.
 fn member(record: &Value) -> String {
     let name = record["member_name"].as_str().or(record["member"].as_str()).unwrap_or("–");
     if record["member_removed"] == true { format!("{name} (removed)") } else { name.to_owned() }
@@ -111,7 +111,7 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         ("status", "status"),
         ("outcome", "outcome"),
         ("reason", "reason"),
-        ("told the caller", "detail"),
+        ("message to caller", "detail"),
         ("key", "key_name"),
         ("key id", "key"),
         ("member id", "member"),

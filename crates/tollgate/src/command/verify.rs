@@ -12,7 +12,7 @@ use crate::{
     work::verify::{VerifyOutcome, verify},
 };
 
-/// Rejected records listed in the output.
+/// Maximum number of rejected records listed in the output.
 const MAX_LISTED: usize = 100;
 
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {

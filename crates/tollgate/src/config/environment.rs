@@ -1,5 +1,5 @@
-//! Environment variables that begin with `TOLLGATE_` and are no setting: misspelt settings are errors, others are named in a
-//! warning at the start and are errors in `check`, because nothing else would show that they have no effect.
+//! Environment variables that begin with `TOLLGATE_` and are not settings. Misspelt settings are errors; others are named in
+//! a warning at the start and are errors in `check`, because otherwise nothing would show that they have no effect.
 
 use tollgate_store::fields::nearest;
 
@@ -8,9 +8,9 @@ use super::table::{self, SETTINGS};
 /// Variables that are no settings.
 const OTHERS: [&str; 5] =
     ["TOLLGATE_CONFIG", "TOLLGATE_URL", "TOLLGATE_ADMIN_KEY", "TOLLGATE_ADMIN_PASSWORD", "TOLLGATE_MASTER_KEY_FILE"];
-/// Variables of the developers' tests, which have no effect on the program.
+/// Variables for the developers' tests, which have no effect on the program.
 const TESTS: &str = "TOLLGATE_TEST_";
-/// Names that other programs give to a setting.
+/// Names of a setting in other programs.
 const SYNONYMS: [(&str, &str); 14] = [
     ("addr", "server.listen"),
     ("address", "server.listen"),
@@ -33,7 +33,7 @@ const SYNONYMS: [(&str, &str); 14] = [
 pub(super) struct UnknownNames {
     /// Misspelt settings, one sentence each.
     pub(super) faults: Vec<String>,
-    /// Names that resemble no setting, and that nothing reads.
+    /// Unused names that resemble no setting.
     pub(super) unread: Vec<String>,
 }
 
@@ -61,8 +61,8 @@ pub(super) fn unknown_names(names: &[String], value: &dyn Fn(&str) -> Option<Str
     found
 }
 
-/// Whether Kubernetes or Docker set this variable for a service called `tollgate`. They would not set `TOLLGATE_PORT=8080`, so that is a
-/// mistake to report.
+/// Whether Kubernetes or Docker set this variable for a service called `tollgate`. They do not set `TOLLGATE_PORT=8080`, so that is
+/// reported as a mistake.
 fn is_service_link(name: &str, value: &str) -> bool {
     match name.strip_prefix("TOLLGATE_").unwrap_or_default() {
         "PORT" => value.contains("://"),
@@ -97,7 +97,7 @@ fn meant(name: &str) -> Option<String> {
             return Some(table::variable(setting.path));
         }
     }
-    // Ordinary words of four letters resemble the last part of a setting by chance (`NODE`, `ROLE`), and hardly a section.
+    // Common words of four letters resemble the last part of a setting by chance (`NODE`, `ROLE`), but rarely a section.
     for (form, shortest) in forms.into_iter().zip([5, 5, 4]) {
         let known: Vec<String> = SETTINGS.iter().map(|setting| form(setting.path)).collect();
         let near = nearest(&wrong, known.iter().map(String::as_str)).filter(|_| wrong.len() >= shortest);
@@ -111,7 +111,7 @@ fn meant(name: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The common beginning makes any two names look alike: only the rest counts.
+/// The common prefix makes any two names similar, so only the rest is compared.
 fn near_enough(name: &str, alias: &str) -> bool {
     let rest = |text: &str| text.trim_start_matches("TOLLGATE_").to_owned();
     nearest(&rest(name), [rest(alias).as_str()]).is_some()

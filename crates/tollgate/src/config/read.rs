@@ -53,8 +53,8 @@ pub(crate) struct ConfigValue {
 /// Values by path, without settings that have neither a value nor a default.
 pub(crate) type ConfigValues = BTreeMap<&'static str, ConfigValue>;
 
-/// Merges all sources. Returns the values, a setting whose value is invalid keeping the one it would have without it, and every
-/// fault, one sentence each.
+/// Merges all sources. Returns the values and every fault, one sentence each. An invalid value is ignored: the setting has the
+/// value it would have without it.
 pub(crate) fn values(
     file: Option<(&str, &str)>,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -254,7 +254,7 @@ fn expects(kind: SettingKind) -> String {
     }
 }
 
-/// Whether a text is a list of percentages; an empty one is.
+/// Whether a text is a list of percentages, which may be empty.
 fn is_percentages(text: &str) -> bool {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     text.is_empty()

@@ -53,7 +53,7 @@ pub(super) fn console_url(text: Option<&str>, faults: &mut Vec<String>) -> Optio
     }
 }
 
-/// Whether accounts at a provider are open to the public. Microsoft's addresses name a tenant, or one of these words for all tenants.
+/// Whether anyone can have an account at a provider. Microsoft's addresses name a tenant, or one of these words for all tenants.
 fn is_public_issuer(issuer: &Url) -> bool {
     let tenant = issuer.path_segments().and_then(|mut segments| segments.next()).unwrap_or_default();
     match issuer.host_str().unwrap_or_default() {

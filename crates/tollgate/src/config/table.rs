@@ -95,7 +95,7 @@ settings! {
     "server.body_total_timeout_ms": Number(1, DAY_MS), Some("600000"), at_run_time: true =>
         "Longest time to receive a whole request body.";
     "server.min_bytes_per_s": Number(0, 1 << 30), Some("8192"), at_run_time: true =>
-        "Least average rate at which a caller sends a body and reads a complete answer; it may be behind by the pause allowed. 0: none.";
+        "Minimum average rate at which a caller sends a body and reads a complete answer; it may be behind by the permitted pause. 0: no minimum.";
     "server.idle_timeout_ms": Number(1, DAY_MS), Some("60000"), at_run_time: true =>
         "Idle connections are closed after this time.";
     "server.drain_timeout_ms": Number(0, DAY_MS), Some("600000"), at_run_time: true =>
@@ -122,7 +122,7 @@ settings! {
     "upstream.allowed_addresses": Networks, None, at_run_time: true =>
         "Networks to which outgoing connections may go, such as \"192.0.2.0/24, 2001:db8::/32\"; absent: all. Private ones need `private_network` too.";
     "upstream.denied_addresses": Networks, None, at_run_time: true =>
-        "Networks to which no outgoing connection goes, also if they are in `allowed_addresses`.";
+        "Networks to which outgoing connections are refused, even if they are in `allowed_addresses`.";
     "budget.day": Usd, None, at_run_time: true =>
         "Budget of all callers together per UTC day in USD, such as 250 or 0.50; absent: no limit.";
     "budget.month": Usd, None, at_run_time: true =>
@@ -170,7 +170,7 @@ settings! {
     "alerts.error_percent": Number(0, 100), Some("50"), at_run_time: true =>
         "Share of failed requests of a channel in the last five to ten minutes that raises an alert; 0: none.";
     "alerts.error_requests": Number(1, 1_000_000), Some("20"), at_run_time: true =>
-        "Least number of requests for `error_percent`.";
+        "Minimum number of requests for `error_percent`.";
     "alerts.negative_margin": Flag, Some("true"), at_run_time: true =>
         "Whether prices below cost raise an alert.";
     "alerts.unpriced_model": Flag, Some("true"), at_run_time: true =>
@@ -184,9 +184,9 @@ settings! {
     "export.endpoint": Text, None =>
         "Address of S3-compatible storage that every finished day of usage records is written to, such as \"https://s3.eu-central-1.amazonaws.com\"; absent: none are exported.";
     "export.url_style": OneOf(&["path", "host"]), Some("\"path\"") =>
-        "Where requests name the bucket. path: in the path. host: before the host of the endpoint.";
+        "Position of the bucket's name in requests. path: in the path. host: before the host of the endpoint.";
     "export.region": Text, Some("\"us-east-1\"") =>
-        "Region of the bucket, which requests are signed for.";
+        "Region of the bucket, for which requests are signed.";
     "export.bucket": Text, None =>
         "Name of the bucket.";
     "export.prefix": Text, Some("\"usage\"") =>
@@ -202,17 +202,17 @@ settings! {
     "backup.interval_hours": Number(0, 8_760), Some("0"), at_run_time: true =>
         "Hours between two scheduled backups of an SQLite database; 0: none. PostgreSQL is backed up with its own tools.";
     "backup.keep": Number(1, 1_000), Some("7"), at_run_time: true =>
-        "Scheduled backups to keep; older ones are removed once a new one is made. Backups made on request stay.";
+        "Scheduled backups to keep; older ones are removed once a new one is made. Backups made on request are kept.";
     "backup.folder": Text, None =>
         "Folder for the backups of a running gateway, not shared with another one, such as \"/mnt/backups/tollgate\"; absent: `backups` in the data folder.";
     "contents.store": Flag, Some("false"), at_run_time: true =>
-        "Whether bodies and answers are stored, of the groups and keys with `log_contents`.";
+        "Whether bodies and answers are stored for the groups and keys with `log_contents`.";
     "contents.retention_days": Number(1, 3_650), Some("7"), at_run_time: true =>
         "Days to keep stored contents.";
     "contents.max_bytes": Number(1_024, 16 << 20), Some("262144"), at_run_time: true =>
-        "Bytes of a body, and of an answer, that are stored at most; base64 counts with its first 1,024 characters.";
+        "Maximum stored bytes of a body, and of an answer; of base64 the first 1,024 characters count.";
     "contents.total_bytes": Number(1 << 20, 1 << 50), Some("1073741824"), at_run_time: true =>
-        "Most bytes of stored contents, compressed; beyond, the oldest of the keys with the most are removed.";
+        "Maximum compressed bytes of stored contents; beyond, the oldest contents of the keys with the most are removed.";
     "contents.redact": Pattern, None, at_run_time: true =>
         "Regular expression of texts that are replaced by `[redacted]` before contents are stored, such as \"sk-[A-Za-z0-9]+\"; absent: none.";
     "health.history_days": Number(1, 3_650), Some("90"), at_run_time: true =>
@@ -226,9 +226,9 @@ settings! {
     "log.format": OneOf(&["auto", "text", "json"]), Some("\"auto\"") =>
         "auto: text on a terminal, JSON lines otherwise.";
     "log.requests": OneOf(&["problems", "all", "none"]), Some("\"problems\""), at_run_time: true =>
-        "Requests that leave a line in the log. problems: refused ones, those with a failed upstream, and slow ones.";
+        "Requests that are logged. problems: refused ones, those with a failed upstream, and slow ones.";
     "log.slow_ms": Number(0, DAY_MS), Some("30000"), at_run_time: true =>
-        "Time to the first content from which a request is slow; 0: none is.";
+        "Time to the first content from which a request counts as slow; 0: never.";
     "console.listen": Address, None =>
         "Separate address for the admin API and /metrics; absent: server.listen. A non-loopback address opens once an admin key exists, or an admin can sign in.";
     "console.tls": OneOf(&["auto", "off"]), Some("\"auto\"") =>
@@ -252,7 +252,7 @@ settings! {
     "console.home_text": Line(1_000), None, at_run_time: true =>
         "Text on the home page of members, such as where they find help; addresses in it are links. Absent: none.";
     "console.language": OneOf(&["auto", "en", "zh-CN"]), Some("\"auto\""), at_run_time: true =>
-        "Language of pages for readers who have not chosen one; auto: that of their browser.";
+        "Language of pages for readers who have not chosen one; auto: the browser's.";
     "console.time_zone": TimeZone, None, at_run_time: true =>
         "Zone of times on pages for members and visitors who have not chosen one, such as \"Europe/Berlin\"; absent: that of their browser.";
     "console.session_idle_minutes": Number(1, 525_600), Some("720"), at_run_time: true =>
@@ -269,7 +269,7 @@ settings! {
         "How people become members. off: admins create them; invites can be neither created nor accepted. invite: also with the link of an \
          invite. open: visitors can register, too.";
     "access.registration_group": Line(100), None, at_run_time: true =>
-        "Group of members who register, for their keys that name none; it is granted to them if it is private. Absent: the group `default`.";
+        "Group of members who register, for their keys that name no group; it is granted to them if it is private. Absent: the group `default`.";
     "access.registration_billing": OneOf(Registration::BILLING), Some("\"prepaid\""), at_run_time: true =>
         "Billing of members who register. prepaid: their balance, 0 at first, must cover each request. postpaid: it may go below zero, so everyone \
          who registers has credit.";
@@ -294,7 +294,7 @@ settings! {
     "oidc.members": Text, None =>
         "Values of role_claim that make a member; absent: every account that is admitted.";
     "oidc.group_claim": Text, None =>
-        "Claim that decides private groups at each sign-in.";
+        "Claim that determines private groups at each sign-in.";
     "oidc.groups": Text, None =>
         "Values of group_claim and the groups they grant, such as \"team-a=alpha, team-b=beta\". Other groups of a member stay.";
     "oidc.domains": Text, None =>

@@ -1,4 +1,4 @@
-//! What the console asks of the running gateway: its state, its settings, and tests of channels.
+//! The running gateway's side of the console's interface: state, settings, and tests of channels.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use tollgate_store::{AlertDestination, Store, StoreError};
 
 use crate::{alerting, channel_test, console_settings, live_settings::LiveSettings};
 
-/// How long the answer to a change waits until the change is in force.
+/// How long the answer to a change waits for the change to be in force.
 const MAX_WAIT_FOR_FORCE: Duration = Duration::from_secs(2);
 
 /// [`GatewayHandle`] of the running gateway.
@@ -73,7 +73,7 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn configured_destination(&self) -> Option<AlertDestination> {
-        // Cannot fail: the start has read its secret already.
+        // Cannot fail: the start has already read its secret.
         alerting::configured_destination(&self.settings.current()).ok().flatten()
     }
 

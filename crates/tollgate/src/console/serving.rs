@@ -1,4 +1,4 @@
-//! Passes requests to the console: from the gateway's address through a bounded queue, and from an address of its own.
+//! Passes requests to the console: from the gateway's address through a bounded queue, and from a separate address.
 
 use std::{
     io,
@@ -58,8 +58,8 @@ impl OwnAddress {
     }
 }
 
-/// Passes requests from the gateway to the console: those of callers about themselves always. Others, on a non-loopback address, only
-/// once an admin key exists or an admin can sign in; until then those of a set-up link alone.
+/// Passes requests from the gateway to the console. Requests of callers about themselves are always passed on; on a non-loopback
+/// address, others only once an admin key exists or an admin can sign in, and until then only those of a set-up link.
 #[derive(Debug)]
 pub(super) struct ConsoleFallback {
     callers: FallbackQueue,
@@ -75,7 +75,7 @@ impl ConsoleFallback {
         Self { callers, console: Some(console), base }
     }
 
-    /// Passes requests of callers about themselves alone.
+    /// Passes on only requests of callers about themselves.
     pub(super) const fn for_callers(callers: FallbackQueue) -> Self {
         Self { callers, console: None, base: String::new() }
     }

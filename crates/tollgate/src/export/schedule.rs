@@ -13,7 +13,7 @@ use crate::{compose, config::Config, live_settings::LiveSettings};
 
 /// Interval of checks for a due day.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
-/// Pause after an export that has failed or left out a day, as another node exports, or records wait in the journal.
+/// Pause after an export that failed or left out a day because another node exports or records wait in the journal.
 const RETRY_MS: i64 = 10 * 60_000;
 
 /// Exports days until `stop` is cancelled; does nothing without storage in the settings.
@@ -32,7 +32,7 @@ pub(crate) async fn run(settings: Arc<LiveSettings>, store: Store, shared: Arc<S
                 rests_since = is_left.then(compose::now);
             }
             Ok(_) => {}
-            // The watch of the database reports it.
+            // `database_watch` reports this.
             Err(fault) => tracing::debug!(%fault, "it is not known which days are to be exported"),
         }
         tokio::select! {

@@ -38,7 +38,7 @@ pub(crate) enum StorageFault {
     Refused(Refused),
 }
 
-/// An answer that is none of success. Its texts are those of the storage, shortened.
+/// An answer that does not report success. Its texts are the storage's, shortened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refused {
     status: u16,
@@ -72,7 +72,7 @@ impl Refused {
         Some(match self.code.as_str() {
             "RequestTimeTooSkewed" => "set the clock of this machine, by NTP for instance".to_owned(),
             "AccessDenied" if says("expired") => "set the clock of this machine, by NTP for instance".to_owned(),
-            "InvalidAccessKeyId" => "export.access_key_id is none of this storage".to_owned(),
+            "InvalidAccessKeyId" => "export.access_key_id is not a key of this storage".to_owned(),
             "SignatureDoesNotMatch" => "export.secret_access_key does not belong to export.access_key_id".to_owned(),
             "NoSuchBucket" => "make the bucket, or correct export.bucket or export.url_style".to_owned(),
             "PermanentRedirect" | "AuthorizationHeaderMalformed" | "AuthorizationQueryParametersError" | "TemporaryRedirect"
@@ -168,7 +168,7 @@ impl<'a> Storage<'a> {
             .await
     }
 
-    /// Removes an object; one that is not there is removed.
+    /// Removes an object; a missing object counts as removed.
     async fn remove(&self, object: &str) -> Result<(), StorageFault> {
         let (bucket, credentials) = (&self.target.bucket, &self.target.credentials);
         let sign =

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::compose;
 
-/// How often the folders of other processes are looked at.
+/// How often the folders of other processes are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watches the folders beside `own` until no other process writes one, or `stop` is cancelled.
@@ -36,7 +36,7 @@ async fn adopt(own: &JournalFolder, root: &std::path::Path, store: &Store, share
             let options = JournalOptions::new(folder.path().to_owned(), Uuid::nil());
             let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await.map_err(io::Error::other)?;
             let (journal, recovery) = opened.map_err(io::Error::other)?;
-            // Requests without a reservation here were counted when they ended.
+            // Requests without a reservation in this process were counted when they ended.
             for record in journal.backlog().map_err(io::Error::other)?.flatten() {
                 if shared.counters.has_reservation(record.id) {
                     shared.counters.settle(&record, compose::instant());

@@ -95,7 +95,7 @@ impl Leaving {
         let _ = fs::remove_file(&path);
     }
 
-    /// Why the gateway cannot be handed over to the process that asks.
+    /// Why the gateway cannot be handed over to the process that requests it.
     fn objection(&self, asked: &Request) -> Option<String> {
         let Request::Ask { protocol, version: _, listen, console } = asked else {
             return Some("it was not asked first".to_owned());
@@ -163,7 +163,7 @@ impl Leaving {
         }
     }
 
-    /// Passes everything on while the gateway is paused, and leaves.
+    /// Hands everything over while the gateway is paused, and leaves the sockets to the new process.
     async fn pass_on(
         &self,
         mut conversation: Conversation,
@@ -195,17 +195,17 @@ impl Leaving {
         // From here on the other process serves, whether or not it receives the answer.
         hand_over.leave(moves);
         self.left.cancel();
-        let mut told = conversation.send(&Reply::Go, &[]);
+        let mut delivery = conversation.send(&Reply::Go, &[]);
         for record in late {
-            told = told.and_then(|()| conversation.send(&Reply::Settled { record: Box::new(record) }, &[]));
+            delivery = delivery.and_then(|()| conversation.send(&Reply::Settled { record: Box::new(record) }, &[]));
         }
-        if let Err(error) = told {
+        if let Err(error) = delivery {
             tracing::error!(%error, "the new process ended when it had taken over");
         }
         Ok((conversation, moved))
     }
 
-    /// Tells the new process what ends here, until the last request has ended.
+    /// Reports ended requests and moved connections to the new process, until the last request has ended.
     async fn relay(self, conversation: Conversation, mut moved: mpsc::Receiver<MovedConnection>) {
         let (queue, messages) = mpsc::channel(QUEUE_CAPACITY);
         let sending = spawn_blocking(move || send_all(conversation, messages));
@@ -278,7 +278,7 @@ pub(super) fn listen(data: &Path) -> Option<UnixListener> {
         .ok()
 }
 
-/// Only the user of the gateway may replace it, whatever the modes of the folder are.
+/// Only the gateway's user may replace it, regardless of the folder's mode.
 fn is_same_user(stream: &UnixStream, path: &Path) -> bool {
     let owner = fs::metadata(path).map(|file| file.uid());
     stream.peer_cred().is_ok_and(|peer| owner.is_ok_and(|owner| peer.uid() == owner))

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tollgate_core::UsageRecord;
 use tollgate_store::CounterHandOver;
 
-/// Most files that the kernel passes with one message.
+/// Maximum number of files that the kernel passes with one message.
 pub(super) const MAX_FILES: usize = 253;
 /// Larger messages are refused.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
@@ -94,7 +94,7 @@ impl Conversation {
         self.receive().map(Some)
     }
 
-    /// Sets the longest wait for a message; `None`: without end.
+    /// Sets the longest wait for a message; `None`: no limit.
     pub(super) fn wait_at_most(&self, limit: Option<Duration>) -> io::Result<()> {
         self.0.set_read_timeout(limit)
     }

@@ -18,6 +18,6 @@ pub(crate) fn main_process() {
     let message = format!("MAINPID={}\nREADY=1\n", std::process::id());
     let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address));
     if let Err(error) = sent {
-        tracing::error!(%error, "systemd was not told which process serves now; set NotifyAccess=all in the unit");
+        tracing::error!(%error, "systemd was not notified which process serves now; set NotifyAccess=all in the unit");
     }
 }

@@ -16,16 +16,16 @@ use tollgate_gateway::{hand_over::MovedConnection, state::shared::Shared};
 use super::messages::{Conversation, Reply};
 use crate::compose;
 
-/// How often a thread looks whether it must stop.
+/// How often a thread checks whether it must stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Predecessors {
     shared: Arc<Shared>,
-    /// Pass connections to the cores; empty if no process was before this one.
+    /// Pass connections to the cores; empty without a previous process.
     moves: Vec<mpsc::Sender<MovedConnection>>,
     /// All threads check it between two messages.
     stop: Arc<AtomicBool>,
-    /// Threads, one a conversation, which they return unless it has ended.
+    /// Threads, one for each conversation. A thread returns its conversation unless that has ended.
     following: Mutex<Vec<JoinHandle<Option<Conversation>>>>,
 }
 

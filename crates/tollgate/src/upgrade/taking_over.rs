@@ -106,7 +106,8 @@ impl TakeOver {
         Ok(TakenSockets { listening, console: self.console.take(), asking, moves })
     }
 
-    /// Tells the running process that this one could serve, and waits for its consent. After an error this process must end.
+    /// Reports to the running process that this one can serve, and waits for its consent. After an error this process must
+    /// end.
     pub(crate) fn begin(&mut self) -> Result<(), Failure> {
         let answer = self.conversation.send(&Request::Ready, &[]).and_then(|()| self.conversation.receive::<Reply>());
         match answer.map_err(|error| lost(&error))? {
@@ -115,13 +116,13 @@ impl TakeOver {
         }
     }
 
-    /// Tells the running process to resume serving, with the reason.
+    /// Makes the running process resume serving; sends the reason.
     pub(crate) fn give_up(&mut self, failure: &Failure) {
         // If this cannot be sent, the running process resumes because the connection ends.
         let _ = self.conversation.send(&Request::Failed { why: failure.to_string() }, &[]);
     }
 
-    /// Follows what ends in the processes before this one.
+    /// Follows the requests that end in the previous processes.
     pub(crate) fn follow(self, predecessors: &Predecessors) {
         predecessors.follow(std::iter::once(self.conversation).chain(self.predecessors).collect());
     }

@@ -1,5 +1,4 @@
-//! Checks a backup: restores it into a folder of its own, which is removed afterwards, and verifies what is there. So it finds what a
-//! restoration would.
+//! Checks a backup: restores it into a temporary folder and verifies the result. The check finds the same faults as a restoration.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use tollgate_store::{BackupFolder, BackupNote, MasterKeySource, RestoredBackup, 
 use super::verify::{VerifyOutcome, verify};
 use crate::{compose, config::Config, failure::Failure};
 
-/// Characters of a fault that is noted.
+/// Maximum number of characters of a stored fault.
 const MAX_FAULT: usize = 2_000;
 
 /// Output of `restore --check`.
@@ -61,13 +60,13 @@ pub(crate) fn check(
     })
 }
 
-/// These settings with the folder that a backup was restored into.
+/// These settings with the folder into which a backup was restored.
 fn settings_of(config: &Config, restored: &RestoredBackup) -> Config {
     let key = config.master_key.clone().unwrap_or_else(|| format!("file:{}", config.data.join("master.key").display()));
     Config { data: restored.data().to_owned(), database_url: None, master_key: Some(key), ..config.clone() }
 }
 
-/// Checks a backup of the gateway's folder, and notes beside it what was found.
+/// Checks a backup of the gateway's folder, and stores the result beside it.
 pub(crate) fn check_kept(config: &Config, name: &str, control: &WorkControl) -> Result<BackupCheckOutcome, Failure> {
     let folder = compose::backup_folder(config);
     let Some(path) = folder.find(name) else {

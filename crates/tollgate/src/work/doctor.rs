@@ -32,7 +32,7 @@ pub(crate) struct DoctorOutcome {
 pub(crate) struct Finding {
     pub(crate) what: String,
     pub(crate) ok: bool,
-    /// True for a note: nothing is wrong, but the operator should look at it.
+    /// True for a note: nothing is wrong, but the operator should check it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) note: bool,
     pub(crate) text: String,
@@ -86,7 +86,7 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
     if folder.is_ok() {
         checks.add("database", || Ok(database(config, &mut catalog)))?;
     }
-    // The settings with those that are changed at run time.
+    // The settings, including values changed at run time.
     let current = catalog.as_ref().map(|catalog| config.with_stored(&catalog.stored_settings).0);
     let current = current.as_ref().unwrap_or(config);
     if let Some(catalog) = &catalog {
@@ -240,7 +240,7 @@ fn export(config: &Config, control: &WorkControl) -> (Level, String) {
             let why = failure.map_or_else(|| "the next export adds them".to_owned(), |failure| failure.message);
             (Level::Note, format!("{target} takes objects; records of {} and later are not exported: {why}", day_text(day)))
         }
-        // The check of the database says why it cannot be opened.
+        // The check of the database reports why it cannot be opened.
         Err(_) => (Level::Note, format!("{target} takes objects; it is not known what is exported")),
     }
 }

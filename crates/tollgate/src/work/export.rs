@@ -31,7 +31,8 @@ use crate::{
 
 /// A file ends with the row group (32,768 records) that makes it at least this large. It is kept in memory until it is uploaded.
 const MAX_FILE_BYTES: usize = 32 << 20;
-/// A node whose claim to export is older has ended: it renews it before each file, which takes 11 minutes at most.
+/// A node whose claim to export is older has stopped: a node renews its claim before each file, which takes at most 11
+/// minutes.
 const LEASE_MS: i64 = 20 * 60_000;
 /// How long a day with records in the journal of this node waits for them. Records that are booked later are added by another export
 /// of the day.
@@ -131,7 +132,7 @@ impl ExportRun<'_> {
         Ok(outcome)
     }
 
-    /// The days to export, in order. Days that are due and have to wait are noted.
+    /// The days to export, in order. Due days that have to wait are recorded.
     async fn wanted(&self, request: ExportRequest, outcome: &mut ExportOutcome) -> Result<Vec<UnexportedDay>, Failure> {
         let now = compose::now();
         let (first, last) = match request {

@@ -27,7 +27,7 @@ pub(crate) fn check(address: SocketAddr, setting: &str, data: &Path) -> (bool, S
     let text = if kind == ErrorKind::PermissionDenied {
         format!("this user may not listen on {address}: set {setting} to a port from 1024 on, or permit it (CAP_NET_BIND_SERVICE)")
     } else if kind == ErrorKind::AddrNotAvailable {
-        format!("{address} is no address of this machine: set {setting} to one, or to 0.0.0.0 for all")
+        format!("{address} is not an address of this machine: set {setting} to one, or to 0.0.0.0 for all")
     } else {
         format!("{address} cannot be listened on: {error}")
     };

@@ -34,7 +34,7 @@ pub(crate) struct VerifyOutcome {
     /// Requests of the journal without an end.
     pub(crate) begun_in_journal: usize,
     pub(crate) refused_by_database: Vec<String>,
-    /// Records that the gateway has in memory only.
+    /// Records that the gateway has only in memory.
     pub(crate) in_memory_only: usize,
     /// Unreadable parts of the journal.
     pub(crate) journal_faults: Vec<String>,
@@ -71,7 +71,7 @@ async fn verify_store(store: &Store, config: &Config, control: &WorkControl) -> 
     let mut journal = JournalScan::default();
     journal.scan(store, &compose::journal_folder(data), control).await?;
     let served = DataFolderLock::is_taken(data);
-    // Read again at the end: a gateway in trouble may have begun to hold records in memory.
+    // Read again at the end, because a gateway that cannot write may have begun to hold records in memory.
     let in_memory_only = || traffic_snapshot::read(data, compose::now()).in_memory_only;
     let held = in_memory_only();
     let in_force = live_settings::with_stored(config, &live_settings::stored(store).await?);

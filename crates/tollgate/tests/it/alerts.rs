@@ -22,7 +22,7 @@ use crate::{
 const DESTINATIONS: &str = "/admin/v1/alert-destinations";
 /// The longest time until a rule is evaluated and its message is sent.
 const SOON: Duration = Duration::from_mins(1);
-/// The same of a rule that is evaluated every minute.
+/// The same for a rule that is evaluated every minute.
 const SLOWLY: Duration = Duration::from_secs(150);
 
 fn receiver() -> Upstream {
@@ -57,10 +57,10 @@ fn wait_for_alerts(admin: &Admin, rule: &str, state: &str, count: usize) -> Vec<
     found
 }
 
-fn wait_until_told(admin: &Admin, alert: &Value, messages: usize) -> Value {
+fn wait_until_sent(admin: &Admin, alert: &Value, messages: usize) -> Value {
     let path = format!("/admin/v1/alerts/{}", alert["id"].as_str().unwrap());
-    let told = |alert: &Value| alert["messages"].as_array().unwrap().iter().filter(|it| it["state"] == "sent").count();
-    wait_for("its messages are sent", SOON, || told(&admin.get(&path)) == messages);
+    let sent = |alert: &Value| alert["messages"].as_array().unwrap().iter().filter(|it| it["state"] == "sent").count();
+    wait_for("its messages are sent", SOON, || sent(&admin.get(&path)) == messages);
     admin.get(&path)
 }
 
@@ -81,12 +81,12 @@ fn budget_alert_is_sent_once_per_percentage_with_a_signature() {
     chat();
     let first = &wait_for_alerts(&admin, "budget", "open", 1)[0];
     assert_eq!((&first["detail"]["percent"], &first["detail"]["of"]), (&json!("50"), &json!("gateway")));
-    wait_until_told(&admin, first, 1);
+    wait_until_sent(&admin, first, 1);
     chat();
     chat();
     let open = wait_for_alerts(&admin, "budget", "open", 3);
     let newest = open.iter().find(|alert| alert["detail"]["percent"] == "100").unwrap();
-    wait_until_told(&admin, newest, 1);
+    wait_until_sent(&admin, newest, 1);
     // Two percentages that are reached together are one message, unless two evaluations find one each.
     let received = receiver.received();
     assert!((2..=3).contains(&received.len()), "{}", received.len());
@@ -120,12 +120,12 @@ fn channel_outage_and_its_end_are_reported() {
     }
     let down = &wait_for_alerts(&admin, "channel_down", "open", 1)[0];
     assert_eq!(down["detail"]["name"], "chat");
-    wait_until_told(&admin, down, 1);
+    wait_until_sent(&admin, down, 1);
     upstream.set_default(ScriptedResponse::chat("hello"));
     ok(&admin.call("POST", "/admin/v1/channels/chat/end-cooling", None));
     let ended = &wait_for_alerts(&admin, "channel_down", "ended", 1)[0];
-    let told = wait_until_told(&admin, ended, 2);
-    assert_eq!(told["messages"][1]["kind"], "ended");
+    let alert = wait_until_sent(&admin, ended, 2);
+    assert_eq!(alert["messages"][1]["kind"], "ended");
     let of_channel: Vec<Value> =
         receiver.received().iter().map(ReceivedRequest::json).filter(|it| it["event"] == "channel_down").collect();
     assert_eq!(of_channel.iter().map(|it| it["state"].as_str().unwrap()).collect::<Vec<_>>(), ["raised", "ended"]);
@@ -163,7 +163,7 @@ fn price_error_balance_and_key_rules_raise_alerts() {
     let rules = admin.get("/admin/v1/alert-rules");
     let of = |name: &str| rules["items"].as_array().unwrap().iter().find(|rule| rule["name"] == name).unwrap().clone();
     assert_eq!((&of("balance_low")["open"], &of("balance_low")["settings"][0]["value"]), (&json!(1), &json!("2")));
-    // A rule that is switched off has nothing to report.
+    // A rule that is switched off reports nothing.
     set(&admin, "alerts.balance_usd", &json!(""));
     set(&admin, "alerts.unpriced_model", &json!(false));
     wait_for_alerts(&admin, "balance_low", "ended", 1);
@@ -217,7 +217,7 @@ fn test_messages_have_the_form_of_each_destination() {
     let sent = receiver.received().pop().unwrap().json();
     assert_eq!(sent["msg_type"], "text");
     assert_eq!(sent["content"], json!({"text": "[tollgate] this is a test of the destination feishu"}));
-    // The key of the signature is the time and the secret, and nothing is signed with it.
+    // The key of the signature is the time and the secret; the signed message is empty.
     let key = format!("{}\nk", sent["timestamp"].as_str().unwrap());
     assert_eq!(sent["sign"], STANDARD.encode(hmac(key.as_bytes(), b"")));
     let age = jiff::Timestamp::now().as_second() - sent["timestamp"].as_str().unwrap().parse::<i64>().unwrap();
@@ -346,8 +346,8 @@ fn undelivered_message_is_sent_again() {
     admin.post("/admin/v1/members", &json!({"name": "poor", "billing": "prepaid"}));
     set(&admin, "alerts.balance_usd", &json!("3"));
     let alert = &wait_for_alerts(&admin, "balance_low", "open", 1)[0];
-    let told = wait_until_told(&admin, alert, 1);
-    assert_eq!((&told["messages"][0]["attempts"], &told["messages"][0]["fault"]), (&json!(2), &Value::Null));
+    let alert = wait_until_sent(&admin, alert, 1);
+    assert_eq!((&alert["messages"][0]["attempts"], &alert["messages"][0]["fault"]), (&json!(2), &Value::Null));
     assert_eq!(receiver.received().len(), 2);
 }
 
@@ -365,7 +365,7 @@ fn one_of_several_nodes_sends_each_message() {
     let setting = "/admin/v1/settings/alerts.balance_usd";
     assert_eq!(call(&nodes[2], "PUT", setting, &json!({"value": "7"})).status, 200);
     wait_for("a message", SOON, || !receiver.received().is_empty());
-    // Another one is found when the rules have been evaluated again.
+    // Another one is found once the rules have been evaluated again.
     assert_eq!(call(&nodes[2], "POST", "/admin/v1/members", &json!({"name": "poorer", "billing": "prepaid"})).status, 201);
     wait_for("a message about the other one", SLOWLY, || receiver.received().len() >= 2);
     for node in &nodes {
@@ -409,8 +409,8 @@ fn configured_webhook_gets_alerts_raised_by_requests() {
     };
     wait_for("a sale below cost", SOON, below);
     let listed = &wait_for_alerts(&admin, "sold_below_cost", "open", 1)[0];
-    let told = wait_until_told(&admin, listed, 1);
-    assert_eq!((&told["messages"][0]["destination"], &told["detail"]["model"]), (&json!("alerts.webhook"), &json!("chat-model")));
+    let alert = wait_until_sent(&admin, listed, 1);
+    assert_eq!((&alert["messages"][0]["destination"], &alert["detail"]["model"]), (&json!("alerts.webhook"), &json!("chat-model")));
     let received = receiver.received();
     let sent: Vec<Value> = received.iter().map(ReceivedRequest::json).filter(|body| body["event"] == "sold_below_cost").collect();
     assert_eq!((sent.len(), &sent[0]["id"], &sent[0]["detail"]), (1, &listed["id"], &listed["detail"]));
@@ -434,21 +434,21 @@ fn journal_growth_is_reported_while_the_database_is_unreachable() {
     // The destinations are read when rules are evaluated.
     wait_for("an evaluation", SOON, || postgres.sql("SELECT COUNT(*) FROM alert_evaluator") == "1");
     postgres.stop();
-    let told = || {
+    let has_message = || {
         chat();
         !receiver.received().is_empty()
     };
-    wait_for("a message without the database", SOON, told);
+    wait_for("a message without the database", SOON, has_message);
     let sent = receiver.received()[0].json();
     assert_eq!((&sent["event"], &sent["state"], &sent["id"]), (&json!("journal_growing"), &json!("raised"), &json!("")));
     postgres.restart();
     let list = || admin.call("GET", "/admin/v1/alerts?rule=journal_growing", None);
     let is_listed = || list().status == 200 && list().json()["items"][0].is_object();
-    // The alert is over by then if the journal has been booked before it is evaluated.
+    // The alert may have ended by then, if the journal was booked before the evaluation.
     let is_over = || receiver.received().iter().any(|it| it.json()["state"] == "ended");
     wait_for("it is listed, or over", SOON, || is_listed() || is_over());
     let raised = receiver.received().iter().filter(|it| it.json()["state"] == "raised").count();
-    assert_eq!(raised, 1, "those that know are not told again");
+    assert_eq!(raised, 1, "destinations that have the message do not get it again");
 }
 
 fn metric(admin: &Admin, name: &str) -> u64 {

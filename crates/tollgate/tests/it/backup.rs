@@ -1,4 +1,4 @@
-//! Backups of a running gateway, their restoration, and copies that are no backups.
+//! Backups of a running gateway, their restoration, and copies that are not backups.
 
 use std::{
     path::Path,
@@ -148,7 +148,7 @@ fn verify_refuses_a_plain_copy_of_a_running_database() {
     }
     let out = command(stale.path(), &["verify"]);
     assert!(out.status.code() == Some(1) && text(&out).contains("older than the journal"), "{}", text(&out));
-    // The operator accepts that there is no better copy.
+    // The operator accepts this copy, because there is no better one.
     let accepted = command(stale.path(), &["doctor", "--repair"]);
     assert!(accepted.status.success() && text(&accepted).contains("accepted as it is"), "{}", text(&accepted));
     let out = command(stale.path(), &["verify"]);

@@ -75,13 +75,13 @@ fn contents_are_stored_sealed_for_a_key_that_enables_it() {
     let stored = contents(&admin, &id(&refused));
     assert_eq!((&stored["request"]["text"], &stored["answer"]["text"]), (&json!(wrong.to_string()), &json!("")));
 
-    // Another key of the same group is not concerned.
+    // Contents of another key of the same group are not stored.
     let other = admin.post("/admin/v1/keys", &json!({"name": "plain"}))["key"].as_str().unwrap().to_owned();
     let plain = id(&ask(&admin, &other, &body));
     assert_eq!(record(&admin, &plain)["contents"], json!(false));
     assert_eq!(admin.call("GET", &path(&plain), None).status, 404);
 
-    // None of it is on the disk in clear text.
+    // No content is on the disk in clear text.
     for file in fs::read_dir(admin.gateway.data()).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
         let bytes = fs::read(&file).unwrap();
         assert!(!bytes.windows(15).any(|part| part == &SAID.as_bytes()[..15]), "{}", file.display());

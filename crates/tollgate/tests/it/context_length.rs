@@ -23,7 +23,7 @@ fn gateway_for(upstream: &Upstream) -> TestGateway {
     TestGateway::builder(support::PROGRAM).catalog(&catalog).spawn()
 }
 
-/// The refusals of each protocol's upstreams, with their words.
+/// The refusals of each protocol's upstreams, with their messages.
 fn refusals() -> Vec<(&'static str, &'static str, ScriptedResponse)> {
     let chat = "This model's maximum context length is 128000 tokens. However, your messages resulted in 210000 tokens.";
     let native = "The input token count (1196265) exceeds the maximum number of tokens allowed (1048576).";

@@ -44,7 +44,7 @@ fn assert_known(variables: impl Iterator<Item = String>) {
     const OWN: [&str; 4] = ["OPENAI_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "TOLLGATE_CI_KEY"];
     let known = known_variables();
     for name in variables {
-        assert!(known.contains(&name) || OWN.contains(&name.as_str()), "{name} is no setting");
+        assert!(known.contains(&name) || OWN.contains(&name.as_str()), "{name} is not a setting");
     }
 }
 
@@ -73,7 +73,7 @@ fn compose_file_has_three_gateways_with_own_folders_and_health_conditions() {
     assert_eq!(gateways.len(), 3);
     let mut folders: Vec<String> = gateways.iter().map(|(_, service)| strings(&service["volumes"])[0].clone()).collect();
     folders.dedup();
-    assert_eq!(folders.len(), 3, "a journal of its own each: {folders:?}");
+    assert_eq!(folders.len(), 3, "each process has a separate journal: {folders:?}");
     for (_, service) in &gateways {
         assert_known(environment(service).into_keys());
         for needed in ["postgres", "valkey"] {
@@ -176,7 +176,7 @@ fn image_contains_the_built_binary_and_starts_it() {
     assert!(start.len() == 1 && placed.contains_key(&start[0]), "{start:?} is not in the image");
     let arguments: Vec<String> = serde_json::from_str(&one("CMD")).unwrap();
     assert!(Command::new(PROGRAM).args(&arguments).arg("--help").output().unwrap().status.success(), "{arguments:?}");
-    // Folder, owner and port are the same wherever they are named.
+    // Folder, owner and port are the same in all files that name them.
     let variables: BTreeMap<String, String> = one("ENV")
         .split_whitespace()
         .map(|pair| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).expect(pair))

@@ -1,4 +1,4 @@
-//! A data folder on a disk that is full: the gateway starts and serves, books from the reserve, and recovers by itself.
+//! A data folder on a full disk: the gateway starts and serves, books from the reserve, and recovers by itself.
 
 use std::{fs, net::TcpListener, path::Path, process::Command, thread, time::Duration};
 

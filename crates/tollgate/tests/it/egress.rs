@@ -118,7 +118,7 @@ fn channel_with_http_proxy_tunnels_through_it() {
     let asked = proxy.asked();
     assert!(!asked.is_empty() && asked.iter().all(|target| *target == upstream.address().to_string()), "{asked:?}");
     let received = upstream.received();
-    assert_eq!((received.len(), upstream.connections()), (4, asked.len()), "nothing went past the proxy");
+    assert_eq!((received.len(), upstream.connections()), (4, asked.len()), "no connection bypassed the proxy");
     assert_eq!(received[0].line, "POST /v1/chat/completions", "same request line as without a proxy");
     assert!(received.iter().all(|received| received.headers.iter().all(|(name, _)| !name.starts_with("proxy-"))));
 }

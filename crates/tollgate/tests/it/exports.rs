@@ -265,7 +265,7 @@ fn export_resumes_after_a_failure() {
     ]);
     let (code, text) = setup.command(gateway.data(), &[], &["usage", "upload"]);
     assert!(
-        code == Some(1) && text.contains("the storage answered 403 AccessDenied: the test says so; the access key needs"),
+        code == Some(1) && text.contains("the storage answered 403 AccessDenied: the test reports it; the access key needs"),
         "{text}"
     );
     assert_eq!(setup.exported(), BTreeMap::from([("2026-03-01".to_owned(), first.clone())]));

@@ -61,7 +61,7 @@ fn check_history(builder: &dyn Fn() -> TestGatewayBuilder, upstream: &Upstream) 
     assert_ne!(gateway.chat(&support::chat("chat-model")).status, 200);
     wait_for("the account's transition", WRITTEN, || !transitions(&gateway, &account).is_empty());
     let open = transitions(&gateway, &account).remove(0);
-    // The request could be at fault itself, so a probe settled it.
+    // The request itself could be at fault, so a probe confirmed the refusal.
     assert_eq!(words(&open), ["resting", "refused", "probe"], "{open}");
     assert!(open["since"].is_string() && open["until"].is_null() && open["ended_at"].is_null(), "{open}");
     let of_channel = transitions(&gateway, &Value::Null);

@@ -191,7 +191,7 @@ fn job_events_begin_with_the_state_and_end_with_the_job() {
     }
     let last = String::from_utf8(rest).unwrap();
     assert!(last.trim_end().lines().last().unwrap().contains("\"state\":\"cancelled\""), "{last}");
-    // Of an ended job there is one event.
+    // An ended job has one event.
     assert_eq!(follow().read().unwrap().events().len(), 1);
 }
 
@@ -342,7 +342,7 @@ fn jobs_end_with_the_process() {
     let get = |path: &str| again.send(&Request::get(path).bearer(&key));
     assert_eq!(get(&path(&job)).status, 404);
     assert_eq!(get(JOBS).json()["items"], json!([]));
-    assert!(get("/admin/v1/audit?kind=job").text().contains(job["id"].as_str().unwrap()), "who started it stays known");
+    assert!(get("/admin/v1/audit?kind=job").text().contains(job["id"].as_str().unwrap()), "its starter is still known");
 }
 
 #[test]

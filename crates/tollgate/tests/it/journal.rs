@@ -23,7 +23,7 @@ use crate::{
 const KILLS: usize = 50;
 /// Concurrent callers, half of them streaming.
 const CALLERS: usize = 16;
-/// Least number of requests that reach the upstream between two kills.
+/// Minimum number of requests that reach the upstream between two kills.
 const REQUESTS: usize = 60;
 
 #[test]

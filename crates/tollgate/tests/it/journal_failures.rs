@@ -92,8 +92,8 @@ fn stop_without_writable_storage_reports_lost_records() {
 const LOCK: &str = "DO $$ BEGIN LOCK TABLE usage IN ACCESS EXCLUSIVE MODE; FOR turn IN 1..6000 LOOP
     EXIT WHEN EXISTS (SELECT FROM pg_class WHERE relname = 'released'); PERFORM pg_sleep(0.05); END LOOP; END $$";
 const RELEASE: &str = "CREATE TABLE released ()";
-/// Oldest a record may be when the gauge of the age first shows one. The gauges are set each second, beside the transaction under
-/// way; one that is stuck ends after more than eight.
+/// Maximum age of a record when the gauge of the age first shows one. The gauges are set each second, beside the running
+/// transaction; a stuck transaction ends after more than eight seconds.
 const SHOWN_WITHIN_S: f64 = 5.0;
 
 #[test]

@@ -80,7 +80,7 @@ fn key_is_refused_in_other_protocols_than_its_own() {
     assert_eq!(code(&send(Request::post("/v1/embeddings", &json!({"model": "echo", "input": "hi"})).bearer(&key))).0, 403);
     let native = send(Request::post("/v1beta/models/echo:generateContent", &support::native()).native_key(&key));
     assert_eq!((native.status, &native.json()["error"]["details"][0]["reason"]), (403, &json!("API_KEY_SERVICE_BLOCKED")));
-    // Lists: that of chat completions is also that of Responses.
+    // Model lists: chat completions and Responses share one.
     assert_eq!(send(Request::get("/v1/models").bearer(&key)).status, 200);
     assert_eq!(send(Request::get("/v1/models").header("x-api-key", &key).header("anthropic-version", "2023-06-01")).status, 200);
     let native = send(Request::get("/v1beta/models").native_key(&key));
@@ -162,9 +162,9 @@ fn key_restrictions_are_set_by_the_file_and_the_command_line() {
     }
     assert!(file.contains("cost = \"42\"") && file.contains("team = \"search\""), "{file}");
     for (wrong, fault) in [
-        ("protocols=openai,openai", "is there twice"),
+        ("protocols=openai,openai", "occurs twice"),
         ("protocols=chat", "openai, gemini, anthropic, responses"),
-        ("tags=a b:c", "'a b' is no name of a tag"),
+        ("tags=a b:c", "'a b' is not a tag name"),
         ("tags={\"a\":\"\"}", "the value of the tag 'a' must have 1 to 100 characters"),
     ] {
         let (status, said) = run(&["key", "set", "ci", wrong]);

@@ -27,7 +27,7 @@ impl Load {
         self.statuses.iter().filter(|(status, _)| **status != 200).map(|(_, count)| count).sum()
     }
 
-    /// The latency that this many requests in a thousand stayed within.
+    /// The latency that this many requests in a thousand did not exceed.
     pub(crate) fn within(&self, per_mille: usize) -> Duration {
         self.latencies
             .get((self.latencies.len() * per_mille / 1_000).min(self.latencies.len().saturating_sub(1)))
@@ -74,7 +74,7 @@ fn run(gateway: &TestGateway, model: &str, callers: usize, more: impl Fn() -> bo
     all
 }
 
-/// Encoded requests that differ in one number, so that each is a conversation of its own without account affinity.
+/// Encoded requests that differ in one number, so that each is a separate conversation without account affinity.
 struct Request {
     bytes: Vec<u8>,
     number_at: usize,

@@ -183,7 +183,7 @@ fn alerting_budget_keeps_serving_and_calls_the_webhook_once() {
     for _ in 0..6 {
         assert_eq!(gateway.chat(&asking(20)).status, 200, "it blocks nothing");
     }
-    // Rules may report that it is spent by half or more before.
+    // Rules may report earlier that half of it or more is spent.
     let spent = |received: &[ReceivedRequest]| -> Vec<Value> {
         let bodies = received.iter().map(ReceivedRequest::json);
         bodies.filter(|body| body["event"] == "budget" && body["detail"]["percent"] == "100").collect()
@@ -318,7 +318,7 @@ fn audio_output_needs_a_price_under_a_budget() {
 #[test]
 fn input_not_in_the_body_does_not_exceed_the_budget() {
     let upstream = Upstream::start();
-    // As much as the model's context, at 10 USD per million.
+    // Input of the size of the model's context, at 10 USD per million.
     upstream.set_default(ScriptedResponse::json(&json!({
         "candidates": [{"content": {"role": "model", "parts": [{"text": "hi"}]}, "finishReason": "STOP", "index": 0}],
         "usageMetadata": {"promptTokenCount": 50, "toolUsePromptTokenCount": 99_950, "candidatesTokenCount": 1, "totalTokenCount": 100_001},

@@ -58,7 +58,7 @@ impl Owned {
             (there.get("/admin/v1/members/ann/passkeys"), |list: &Value| list["items"][0]["used_at"].to_string());
         assert_ne!(used(&passkeys), used(&self.passkeys), "{passkeys}");
         self.authenticator.go_back();
-        assert_eq!(try_passkey(there, &mut self.authenticator).status, 401, "its counter goes on from where it was");
+        assert_eq!(try_passkey(there, &mut self.authenticator).status, 401, "its counter continues from its last value");
         // New passkeys and contents can be added next to the moved ones.
         add_passkey(there, &signed_in, &mut Authenticator::new(there));
         let key = there.post("/admin/v1/keys", &json!({"name": "later", "member": "ann", "log_contents": true}));

@@ -76,8 +76,8 @@ fn refused_connections_fail_none_of_ten_thousand_requests() {
     println!("refused connections: 10,000 requests, {} errors, p99 {p99:?} (both accounts well: {usual:?})", load.failed());
     assert_eq!(load.failed(), 0, "{:?}", load.statuses);
     let twice = attempts(&gateway).into_iter().filter(|it| *it > 1).count();
-    println!("refused connections: {twice} requests went to the dead account first");
-    assert!((1..500).contains(&twice), "{twice} requests went to the dead account first: it does not cool");
+    println!("refused connections: {twice} requests went to the failed account first");
+    assert!((1..500).contains(&twice), "{twice} requests went to the failed account first: it does not cool down");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn unreachable_account_causes_no_error_before_or_during_cooldown() {
     assert_eq!(load.failed(), 0, "{:?}", load.statuses);
     let attempts = attempts(&gateway);
     let twice = attempts.iter().filter(|it| **it > 1).count();
-    assert!((1..400).contains(&twice), "{twice} requests went into the hole first: it does not cool");
+    assert!((1..400).contains(&twice), "{twice} requests went to the unresponsive account first: it does not cool down");
     assert!(attempts.iter().all(|it| *it <= 2), "no request waits for it twice");
 }
 

@@ -74,7 +74,7 @@ impl Person {
         }
     }
 
-    /// The token of the session, out of a page.
+    /// The token of the session, read from a page.
     pub(crate) fn csrf_token(&self, gateway: &TestGateway) -> Option<String> {
         if !self.has_session() {
             return None;

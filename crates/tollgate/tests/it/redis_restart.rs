@@ -21,7 +21,7 @@ const ROUNDS: [Loss; 13] = {
     (rounds[2], rounds[6], rounds[10]) = (Loss::Flush, Loss::Flush, Loss::Flush);
     rounds
 };
-/// Keys and members of each round. They are those of the round alone, because it spends all they have.
+/// Keys and members of each round. Each round has its own, because it spends all their money.
 const KEYS: usize = 60;
 const MEMBERS: usize = 12;
 /// Ten requests at 0.01 USD each.
@@ -159,7 +159,7 @@ fn spending_survives_a_redis_that_returns_empty() {
             redis.stop();
             thread::sleep(Duration::from_secs(1));
         }
-        // Requests begin before, while and after the nodes find Redis again, or empty.
+        // Requests begin before, while and after the nodes reconnect to Redis or find it empty.
         let first = Duration::from_millis(80 * u64::try_from(round % 10).unwrap());
         let statuses = ask_all(&nodes, callers, first, || {
             thread::sleep(Duration::from_millis(200));

@@ -59,7 +59,7 @@ fn first_chunk_is_forwarded_before_the_second_arrives() {
     let head = open.read_head().unwrap();
     let mut text = String::new();
     while !text.contains("one") {
-        text += &String::from_utf8_lossy(&open.read_chunk(&head).unwrap().expect("the stream goes on"));
+        text += &String::from_utf8_lossy(&open.read_chunk(&head).unwrap().expect("the stream continues"));
     }
     assert!(!text.contains("two"), "{text}");
     latch.open();

@@ -150,7 +150,7 @@ struct OpenStream {
 }
 
 impl OpenStream {
-    /// Opens one, and reads its first chunk.
+    /// Opens a stream and reads its first chunk.
     fn start(gateway: &TestGateway, secret: &str) -> Self {
         let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(secret);
         let mut connection = gateway.start_request(&request);
@@ -208,7 +208,7 @@ fn running_streams_end_with_an_error_event_when_access_is_lost() {
     }
     latch.open();
     let kept = kept.end();
-    assert!(kept.complete && kept.text().contains("two"), "streams of others go on: {}", kept.text());
+    assert!(kept.complete && kept.text().contains("two"), "streams of others continue: {}", kept.text());
 }
 
 #[test]
@@ -293,6 +293,6 @@ fn running_streams_end_on_every_node_including_one_without_a_database() {
     }
     latch.open();
     for (stream, node) in others {
-        assert!(stream.end().complete, "streams of others go on at {node}");
+        assert!(stream.end().complete, "streams of others continue at {node}");
     }
 }

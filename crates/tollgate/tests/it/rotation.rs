@@ -91,7 +91,7 @@ fn three_nodes_serve_while_a_rotation_is_killed_and_resumed() {
         assert!(rotated.status.success(), "{}", text(&rotated));
         killed
     });
-    assert_eq!(lines(&key_file).len(), 1, "the old line is gone");
+    assert_eq!(lines(&key_file).len(), 1, "the old line was removed");
     let new = std::fs::read_to_string(&key_file).unwrap();
     assert_ne!(new, OLD);
     let retired = lines(&shared.path().join("shared.key.retired"));

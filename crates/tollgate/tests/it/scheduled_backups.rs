@@ -102,7 +102,7 @@ fn doctor(data: &Path) -> String {
 }
 
 #[test]
-fn doctor_says_what_is_wrong_with_the_backups_and_what_to_do() {
+fn doctor_reports_faults_of_backups_with_advice() {
     let data = TempDir::new().unwrap();
     let folder = data.path().join("backups");
     let none = doctor(data.path());

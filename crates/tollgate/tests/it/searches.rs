@@ -130,7 +130,7 @@ fn impossible_search_needs_no_price() {
 
 /// Sale price and cost of searches.
 const PRICED: (&str, &str) = (", web_search = \"0.01\"", ", web_search = \"0.004\"");
-/// Of the tokens of the answers, 5 in and 7 out.
+/// The price of the answers' tokens, 5 in and 7 out.
 const TOKENS: (i64, i64) = (5 * 10_000 + 7 * 20_000, 5 * 1_000 + 7 * 2_000);
 
 fn check_charge(gateway: &TestGateway, answer: &ClientResponse, searches: i64) {

@@ -40,7 +40,7 @@ fn other_value(setting: &Value) -> String {
         "usd" => "1000.5".to_owned(),
         "rate" => "7.1".to_owned(),
         "percents" => "70,90".to_owned(),
-        // Of an address that no test connects to.
+        // An address that no test connects to.
         "networks" => "10.0.0.0/8".to_owned(),
         "origins" => "https://app.example.com".to_owned(),
         "text" => format!("another {value}"),

@@ -203,7 +203,7 @@ fn titles(xml: &str) -> Vec<String> {
 }
 
 #[test]
-fn feed_says_what_changed() {
+fn feed_lists_changes() {
     // The test polls the feed.
     let settings = TestGateway::builder(PROGRAM).env("TOLLGATE_SQUARE__REQUESTS_PER_MINUTE", "100000");
     let admin = Admin::of(settings.spawn());
@@ -256,7 +256,7 @@ fn feed_says_what_changed() {
     assert!(gone.contains(&"m removed from open".to_owned()) && gone.contains(&"n added to open".to_owned()), "{gone:?}");
     let ids: Vec<_> = feed().split("<id>").skip(1).map(|rest| rest[..45].to_owned()).collect();
     let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
-    assert_eq!((distinct.len(), ids[0].starts_with("urn:uuid:")), (ids.len(), true), "each entry has an id of its own");
+    assert_eq!((distinct.len(), ids[0].starts_with("urn:uuid:")), (ids.len(), true), "each entry has a unique id");
     let preview = admin.get(&at("square?group=closed"));
     assert_eq!((names(&preview), &preview["audience"]), (vec!["n".to_owned()], &json!("group")));
 }
@@ -320,7 +320,7 @@ fn check_traffic(upstream: &Upstream, gateway: &TestGateway) {
     upstream.set_default(ScriptedResponse::chat("tested"));
     assert!(gateway.run(&["channel", "test", "chat"]).status.success());
     wait_for("every record", Duration::from_secs(20), || gateway.records().len() >= 41);
-    // Those in the journal are not in the sums yet.
+    // Records in the journal are not in the sums yet.
     wait_for("that all are booked", Duration::from_secs(20), || {
         let verified: Value = serde_json::from_slice(&gateway.run(&["verify", "--json"]).stdout).unwrap();
         verified["waiting_in_journal"] == 0

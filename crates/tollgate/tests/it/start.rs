@@ -338,7 +338,7 @@ fn all_invalid_settings_are_reported_at_once() {
     assert!(text(&output).contains("TOLLGATE_SERVER__CORES") && text(&output).contains("TOLLGATE_LOG__LEVEL"), "{}", text(&output));
 }
 
-/// Anyone can open an account at this provider, and would become a member.
+/// Anyone can open an account at this provider and would become a member.
 #[test]
 fn public_sign_in_provider_needs_domains_or_roles() {
     let start = |issuer: &str, domains: &str| {

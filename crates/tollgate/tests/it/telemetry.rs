@@ -172,7 +172,7 @@ fn request_spans_are_children_of_the_callers_spans() {
 
     assert_nothing_secret(&collector, &[gateway.key(), "well"]);
     for forwarded in upstream.received() {
-        assert_eq!(forwarded.header("traceparent"), None, "the caller's trace stays here");
+        assert_eq!(forwarded.header("traceparent"), None, "the caller's trace is not passed on");
     }
     let shown = gateway.run(&["--json", "check"]);
     assert!(!String::from_utf8_lossy(&shown.stdout).contains(TOKEN), "the setting is masked");
@@ -287,7 +287,7 @@ fn exported_metrics_match_the_metrics_page_and_the_conventions() {
         scopes.flat_map(|scope| scope.metrics).rfind(|metric| metric.name == name)
     };
     let counted = |name: &str, wanted: &[(&str, &str)]| {
-        let Some(Data::Sum(sum)) = metric(name)?.data else { panic!("{name} is no sum") };
+        let Some(Data::Sum(sum)) = metric(name)?.data else { panic!("{name} is not a sum") };
         assert!(sum.is_monotonic && sum.aggregation_temporality == AggregationTemporality::Cumulative as i32);
         let has = |point: &[KeyValue]| {
             let found = attributes(point);
@@ -320,7 +320,7 @@ fn exported_metrics_match_the_metrics_page_and_the_conventions() {
         wait_for(name, EXPORT_LIMIT, || {
             let Some(metric) = metric(name) else { return false };
             assert_eq!(metric.unit, unit);
-            let Some(Data::Histogram(histogram)) = metric.data else { panic!("{name} is no histogram") };
+            let Some(Data::Histogram(histogram)) = metric.data else { panic!("{name} is not a histogram") };
             histogram.data_points.iter().any(|point| {
                 assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
                 assert_eq!(point.bucket_counts.iter().sum::<u64>(), point.count);
@@ -336,7 +336,7 @@ fn exported_metrics_match_the_metrics_page_and_the_conventions() {
             wait_for(name, EXPORT_LIMIT, || metric(name).or_else(|| metric(&format!("{name}_info"))).is_some());
         }
     }
-    assert!(!page.contains("gen_ai"), "their names are none of Prometheus");
+    assert!(!page.contains("gen_ai"), "their names are not Prometheus names");
     assert!(!page.contains("a-model-of-the-caller"));
 }
 

@@ -237,7 +237,7 @@ fn failed_upgrade_does_not_affect_the_running_gateway() {
     let other = gateway.run(&["serve", "--upgrade", "--listen", "127.0.0.2:1"]);
     assert_eq!(other.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&other.stderr).contains("restart the gateway instead"), "{other:?}");
-    // A process that ends after the gateway has paused for it.
+    // A new process that ends after the gateway has paused for it.
     let mut socket = UnixStream::connect(gateway.data().join("upgrade.sock")).unwrap();
     let ask = json!({"Ask": {"protocol": 1, "version": "0", "listen": gateway.address(), "console": null}}).to_string();
     socket.write_all(&u32::try_from(ask.len()).unwrap().to_be_bytes()).unwrap();
@@ -295,7 +295,7 @@ fn concurrent_upgrades_take_over_one_after_the_other() {
     let mut gateway = support::gateway_for(&upstream);
     let mut kept = KeptConnection::open(gateway.address());
     assert_eq!(kept.chat(gateway.key()), (200, true));
-    // Each moves from process to process before its first request.
+    // Each connection moves from process to process before its first request.
     let mut silent: Vec<_> = (0..100).map(|_| KeptConnection::open(gateway.address())).collect();
     gateway.upgrade_at_once(3);
     assert_eq!(kept.chat(gateway.key()), (200, true));
@@ -352,7 +352,7 @@ fn last_process_to_end_leaves_the_database_consistent() {
     gateway.upgrade();
     assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
     let state = |gateway: &TestGateway| (number_in(gateway.data(), UNFINISHED), number_in(gateway.data(), HOLDERS));
-    assert_eq!(state(&gateway), (1, 1), "the new process goes on");
+    assert_eq!(state(&gateway), (1, 1), "the new process continues");
 
     // The opposite case: the new process ends while the old one still relays.
     let latch = Latch::default();
@@ -360,7 +360,7 @@ fn last_process_to_end_leaves_the_database_consistent() {
     let stream = begun_stream(&gateway);
     gateway.upgrade();
     assert_eq!(gateway.stop(), Some(0), "{}", gateway.log());
-    assert_eq!(state(&gateway), (1, 1), "the old process goes on");
+    assert_eq!(state(&gateway), (1, 1), "the old process continues");
     latch.open();
     let _ = read_to_end(stream);
     assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());

@@ -168,7 +168,7 @@ fn account_blocked_by_a_firewall_recovers_without_a_test() {
     for _ in 0..3 {
         assert_eq!(gateway.chat(&support::chat("chat-model")).status, 502);
     }
-    // Three failures in a row cool the account down for ten seconds; the next request is the probe.
+    // Three consecutive failures cool the account down for ten seconds; the next request is the probe.
     tollgate_testkit::wait_for("the account serves again", Duration::from_secs(30), || {
         gateway.chat(&support::chat("chat-model")).status == 200
     });

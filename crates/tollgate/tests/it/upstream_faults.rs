@@ -52,7 +52,7 @@ fn check(gateway: &TestGateway, upstream: &Upstream, body: &Value, cases: Vec<(&
         assert_eq!(answer.status, status, "{name}: {}", answer.text());
         assert!(answer.text().contains(has), "{name}: {}", answer.text());
         upstream.clear();
-        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "the gateway goes on after: {name}");
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "the gateway continues after: {name}");
     }
 }
 
@@ -329,7 +329,7 @@ fn closed_keep_alive_connections_fail_no_request() {
     let records = gateway.records();
     assert!(
         records.iter().all(|record| record["attempts"].as_array().is_some_and(|it| it.len() == 1)),
-        "a race lost is no attempt"
+        "a lost race does not count as an attempt"
     );
 }
 

@@ -18,7 +18,7 @@ fn check(cases: Vec<(&str, ScriptedResponse, u16)>) {
         assert_eq!(answer.status, status, "{name}: {}", answer.text());
         assert!(answer.json()["error"]["message"].is_string(), "{name}");
         upstream.clear();
-        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "the gateway goes on after: {name}");
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "the gateway continues after: {name}");
     }
 }
 
@@ -39,7 +39,7 @@ fn unreadable_responses_are_502() {
         ),
         ("deep nesting", ScriptedResponse::status(200).body("[".repeat(100_000), "application/json"), 502),
         ("204", ScriptedResponse::status(204), 502),
-        ("a long line that is no JSON", ScriptedResponse::status(200).body(long_line, "application/json"), 502),
+        ("a long line that is not JSON", ScriptedResponse::status(200).body(long_line, "application/json"), 502),
         ("error object without a status", ScriptedResponse::json(&json!({"error": {"message": "x"}})), 502),
     ]);
 }

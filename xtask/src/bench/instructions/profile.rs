@@ -79,7 +79,7 @@ impl Profile {
             } else if let Some(reference) = line.strip_prefix("cfn=") {
                 callee = resolve(reference, &mut names);
             } else if let Some(calls) = line.strip_prefix("calls=") {
-                // The next line has the cost of the callee, which is counted where the callee stands.
+                // The next line has the cost of the callee, which is counted at the callee itself.
                 is_call_cost = true;
                 if allocates(callee) && !allocates(function) {
                     *allocations += calls.split(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);

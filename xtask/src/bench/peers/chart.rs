@@ -92,8 +92,8 @@ fn draw_panel(body: &mut String, panel: &Panel, targets: &[TargetFigures], top: 
     let mut y = top + 18.0;
     for target in targets {
         let value = (panel.figure)(target);
-        // A small value remains visible as a sliver, and a value that is zero within the clock's resolution is not drawn as a bar to the
-        // left.
+        // A small value remains visible as a sliver, and a value slightly below zero because of the clock's resolution is not drawn as a
+        // bar to the left.
         let width = (value.max(0.0) / largest * BAR_WIDTH).max(2.0);
         let class = match target.name.as_str() {
             "tollgate" => "own",

@@ -18,7 +18,7 @@ use crate::{bench::targets::KEY, shell};
 
 const LITELLM: &str = "1.106.2";
 const PORTKEY: &str = "1.15.2";
-/// The HTTP server below Portkey. Its streams fail with newer versions, which its package admits too.
+/// The HTTP server below Portkey. Its streams fail with newer versions, which its package also allows.
 const PORTKEY_SERVER: &str = "1.13.7";
 
 /// LiteLLM's keys begin with `sk-`.

@@ -31,7 +31,7 @@ static SHOWN: Object = Object::of(
     "ChannelFile",
     &[
         read("channel", NAME, "Name of the channel."),
-        read("version", VERSION, "Version of the file; what a change of it may send."),
+        read("version", VERSION, "Version of the file, which a change of it may send."),
         read("file", FILE, "The channel with its accounts as a catalog file, without secrets."),
     ],
 );
@@ -49,7 +49,7 @@ static CHANGED: Object = Object::of(
         read("channel", NAME, "Name of the channel."),
         read("version", VERSION, "Version of the file below."),
         read("file", FILE, "The channel after the change, without secrets."),
-        read("lines", LINES, "Changes by row; none: the file is the channel as it is."),
+        read("lines", LINES, "Changes by row; empty: the file equals the channel."),
     ],
 );
 
@@ -65,7 +65,7 @@ pub(in crate::api) static ROUTES: &[Route] = &[
             Method::Put,
             PATH,
             "set_channel_file",
-            "Makes a channel what a file says, with its accounts. Credentials that the file does not give stay.",
+            "Replaces a channel and its accounts by those of a file. Credentials that the file does not give are kept.",
             handler!(set),
         )
         .query(&[both("dry_run", Kind::Flag, "Return what would change without saving.")])
@@ -102,7 +102,7 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(json!({"channel": name, "version": version(&edit.after), "file": edit.after, "lines": lines})))
 }
 
-/// Distinguishes states of a channel.
+/// A tag that distinguishes the states of a channel.
 fn version(file: &str) -> String {
     hex::encode(&Sha256::digest(file)[..16])
 }

@@ -33,7 +33,7 @@ const MAX_ATTEMPTS: u32 = 5;
 
 const CHANNELS: FieldShape =
     needed("channels", Kind::List { of: &NAME, max: MAX_CHANNELS }, "The channels, by name or id: 1 to 100.");
-/// The fields of a channel but its name, which is the first of the table.
+/// The fields of a channel except its name, which comes first in the table.
 const CHANNEL_FIELDS: &[FieldShape] = ChannelSpec::OBJECT.fields.split_at(1).1;
 const CHANGE_LISTS: &[&[FieldShape]] = &[
     &[CHANNELS],
@@ -62,7 +62,7 @@ pub(in crate::api) static ROUTES: &[Route] = &[
             Method::Patch,
             "/admin/v1/channels",
             "change_channels",
-            "Changes what is sent in several channels: in all of them or in none.",
+            "Changes the fields that are sent in several channels: in all of them or in none.",
             handler!(change),
         )
         .takes(&CHANGE, WriteMode::Create)
@@ -157,11 +157,11 @@ pub(in crate::api) async fn apply(context: &RequestContext, names: &[&str], acti
     }
 }
 
-/// The channels that names or ids are about.
+/// The channels that names or ids refer to.
 struct Found {
     /// Each channel once, with its index among the names.
     rows: Vec<(usize, StoredRow)>,
-    /// Those that cannot be changed, with the reason.
+    /// Channels that cannot be changed, with the reason.
     faults: Vec<(String, ApiError)>,
 }
 

@@ -26,7 +26,7 @@ static USE: Object =
 
 /// A key's use in this UTC month.
 pub(super) const MONTH: FieldShape =
-    read("month", Kind::Object(&USE), "Use in this UTC month; only in a list that is asked for it with `use`.")
+    read("month", Kind::Object(&USE), "Usage in this UTC month; only in a list that is requested with `use`.")
         .with(Access::ShownOnce);
 
 /// A key's use on this UTC day.
@@ -44,12 +44,12 @@ pub(super) static SUMMARY: Object = Object::of(
     "KeysUse",
     &[
         read("keys", COUNT, "How many keys are selected."),
-        read("month", Kind::Object(&USE), "Their use in this UTC month."),
+        read("month", Kind::Object(&USE), "Their usage in this UTC month."),
         read("today", Kind::Object(&USE), "The same of this UTC day."),
     ],
 );
 
-/// Keys whose sums are read by name; with more, those of all keys are read.
+/// Up to this many keys, only their sums are read; with more keys, the sums of all keys.
 const NAMED_KEYS: usize = 1_000;
 
 /// The use of these keys together.
@@ -70,7 +70,7 @@ pub(in crate::api) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<KeyId> 
     ids.filter_map(KeyId::parse).collect()
 }
 
-/// Those of these keys that had no request since a time.
+/// The keys, of these, that had no request since a time.
 pub(super) async fn unused(
     context: &RequestContext,
     member: Option<MemberId>,
@@ -133,14 +133,14 @@ impl KeyUse {
         json!({"requests": requests, "sale": sale.to_usd_string()})
     }
 
-    /// As the fields [`MONTH`] and [`TODAY`] have it.
+    /// In the form of the fields [`MONTH`] and [`TODAY`].
     fn shown(&self, key: &str) -> Value {
         let (spent, requests) = self.of(key);
         json!({"requests": requests, "sale": spent.to_usd_string()})
     }
 }
 
-/// The use of the keys of a page, as it is shown.
+/// The usage of the keys of a page.
 #[derive(Debug)]
 pub(super) struct ShownUse {
     month: KeyUse,
@@ -149,7 +149,7 @@ pub(super) struct ShownUse {
 }
 
 impl ShownUse {
-    /// Of these keys; `month`: their use in this month if it is known already.
+    /// The usage of these keys. `month`: their usage in this month if it is known already.
     pub(super) async fn of(
         context: &RequestContext,
         member: Option<MemberId>,

@@ -37,11 +37,13 @@ static GROUP: Object = Object::of(
             "Whether the group has other factors for some models; `/models.json` has each price.",
         ),
         read("self_service", Kind::Flag, "Whether members make and change their own keys of the group."),
-        read("default", Kind::Flag, "Whether it is the group of keys that name none."),
+        read("default", Kind::Flag, "Whether it is the group of keys that name no group."),
     ],
 );
-static PLAYGROUND_KEY: Object =
-    Object::of("PlaygroundKey", &[both("group", NAME, "Group whose models are tried; default: the group of keys that name none.")]);
+static PLAYGROUND_KEY: Object = Object::of(
+    "PlaygroundKey",
+    &[both("group", NAME, "Group whose models are tried; default: the group of keys that name no group.")],
+);
 
 const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScope::Member) };
 
@@ -54,7 +56,7 @@ pub(in crate::api) static ROUTES: &[Route] = &[
             Method::Post,
             "/admin/v1/me/playground-key",
             "make_playground_key",
-            "Makes or renews the key of this member's playground, which is valid for 12 hours, and shows it, this once.",
+            "Makes or renews the key of this member's playground, valid for 12 hours, and shows it, only once.",
             handler!(make_playground_key),
         )
         .takes_optional(&PLAYGROUND_KEY)

@@ -38,8 +38,8 @@ pub(super) const SELECTION: [FieldShape; 5] = [
     both("search", NAME, "With this in the name or in the member's name, or at the key's end."),
     both("group", NAME, "Of this group, by name."),
     both("state", Kind::Word(&STATES), "In this state."),
-    both("expires_within_days", Kind::Integer { min: 1, max: 3_650 }, "Which end within so many days."),
-    both("unused_days", Kind::Integer { min: 1, max: 365 }, "Without a request in so many days, and made before."),
+    both("expires_within_days", Kind::Integer { min: 1, max: 3_650 }, "Only keys that end within so many days."),
+    both("unused_days", Kind::Integer { min: 1, max: 365 }, "Only keys without a request in so many days that were made before."),
 ];
 
 pub(super) const PARAMETERS: [FieldShape; 6] = join(&[
@@ -130,7 +130,7 @@ async fn selected(context: &RequestContext, filter: RowFilter, sort: &str) -> Re
     Ok(keys)
 }
 
-/// The use of all keys that the query selects.
+/// The usage of all keys that the query selects.
 pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let filter = row_filter(&context).await?;
     let member = member_of(&filter);

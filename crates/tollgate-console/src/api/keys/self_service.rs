@@ -38,7 +38,7 @@ static ROTATION: Object = Object::of(
     &[both(
         "overlap_s",
         Kind::Integer { min: 0, max: MAX_OVERLAP_S },
-        "Seconds for which the secret before is valid, too; default 86400, a day. A secret before that one ends at once.",
+        "Seconds for which the previous secret is also valid; default 86400, a day. Older secrets end at once.",
     )],
 );
 const LIMIT_FIELDS: &[FieldShape] = &[
@@ -55,13 +55,13 @@ const GROUP_LIMITS_ENTRY: Kind = Kind::Object(&GROUP_LIMITS);
 static BUDGET: Object = Object::of(
     "BudgetLeft",
     &[
-        read("of", Kind::Word(&["key", "member", "group"]), "Whose budget it is."),
-        read("group", NAME, "The group, of a group's budget, which all of its keys share; else null.").or_null(),
+        read("of", Kind::Word(&["key", "member", "group"]), "Owner of the budget."),
+        read("group", NAME, "The group of a group's budget, which all of its keys share; else null.").or_null(),
         read("amount", USD, "The budget, in USD."),
-        read("window", Kind::Word(&["day", "month", "total"]), "The time it is for."),
+        read("window", Kind::Word(&["day", "month", "total"]), "The period of the budget."),
         read("action", Kind::Word(&["block", "alert"]), "What happens once it is spent."),
-        read("spent", USD, "What is spent of it, requests in progress included."),
-        read("left", USD, "What is left of it."),
+        read("spent", USD, "The spent amount, requests in progress included."),
+        read("left", USD, "The remaining amount."),
         read("renews_at", Kind::Time, "When it renews; null: never.").or_null(),
     ],
 );
@@ -69,7 +69,7 @@ const BUDGET_ENTRY: Kind = Kind::Object(&BUDGET);
 static SPENT_BUDGET: Object = Object::of(
     "SpentGatewayBudget",
     &[
-        read("window", Kind::Word(&["day", "month", "total"]), "The time it is for."),
+        read("window", Kind::Word(&["day", "month", "total"]), "The period of the budget."),
         read("renews_at", Kind::Time, "When it renews; null: never.").or_null(),
     ],
 );
@@ -98,7 +98,7 @@ static ALLOWANCE: Object = Object::of(
         read(
             "contents_stored",
             Kind::Flag,
-            "Whether bodies and answers of requests are stored, because the key or one of its groups asks for it (docs/contents.md).",
+            "Whether bodies and answers of requests are stored, because the key or one of its groups enables it (docs/contents.md).",
         ),
         read("limits", Kind::Object(&LIMITS), "Limits of the key."),
         read("member_limits", Kind::Object(&LIMITS), "Limits of the member with all keys."),
@@ -129,7 +129,7 @@ pub(in crate::api) static ROUTES: &[Route] = &[
         Method::Get,
         "/admin/v1/keys/{key}/allowance",
         "get_key_allowance",
-        "What a key may use and what is left of its budgets, as `GET /v1/key` answers it with the key itself.",
+        "What a key may use, and the rest of its budgets, as `GET /v1/key` answers with the key itself.",
         handler!(allowance),
     )
     .returns(ResponseSchema::Object(&ALLOWANCE)),
@@ -137,7 +137,7 @@ pub(in crate::api) static ROUTES: &[Route] = &[
         Method::Post,
         "/admin/v1/keys/{key}/rotate",
         "rotate_key",
-        "Replaces a key's secret and shows the new one, this once; the one before stays valid for a while.",
+        "Replaces a key's secret and shows the new one, only once; the previous secret stays valid for a while.",
         handler!(rotate),
     )
     .takes_optional(&ROTATION)

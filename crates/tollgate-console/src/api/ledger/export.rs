@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub(super) const DOC: &str =
-    "Entries of the filter as text, newest first: up to 100,000; `after` goes on behind the last `position`. Amounts are in USD.";
+    "Entries of the filter as text, newest first: up to 100,000; `after` continues after the last `position`. Amounts are in USD.";
 
 struct Entries {
     context: RequestContext,

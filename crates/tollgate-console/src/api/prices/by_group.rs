@@ -22,7 +22,7 @@ use crate::{
     square::show_price,
 };
 
-/// Maximum number of groups side by side.
+/// Maximum number of groups in one answer.
 const MAX_GROUPS: usize = 8;
 
 static IN_GROUP: Object = Object::of(

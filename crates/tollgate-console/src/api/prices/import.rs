@@ -53,7 +53,7 @@ static ROW: Object = Object::of(
         read("reason", TEXT, "Why it is kept or skipped.").or_null(),
         read("entry", TEXT, "Entry of the list, with its provider.").or_null(),
         price("before", "Price in the catalog; null: there is none.").with(Access::ReadOnly),
-        price("after", "Price in the list; null: none that could be imported.").with(Access::ReadOnly),
+        price("after", "Price in the list; null: no price that can be imported.").with(Access::ReadOnly),
         read("notes", Kind::List { of: &TEXT, max: 100 }, "What was rounded or left out."),
     ],
 );
@@ -67,7 +67,7 @@ static IMPORT: Object = Object::of(
         sent("file", FILE, "The list; or else `built_in`."),
         sent("built_in", Kind::Flag, "true: the list that is built into the program."),
         sent("format", FORMAT, "Format of the file; default csv."),
-        both("source", SOURCE, "Where the prices come from; default: what the list says itself."),
+        both("source", SOURCE, "Where the prices come from; default: the source that the list states."),
         sent("to", TARGET, "Prices that are imported: sale prices of models (the default), costs of channels."),
         sent("models", MODELS, "Only models with these public names; `*` and `?` allowed."),
         sent("overwrite", OVERWRITE, "Models whose prices are replaced although they were set by hand."),
@@ -82,7 +82,7 @@ static IMPORT: Object = Object::of(
         read(
             "rows",
             Kind::List { of: &Kind::Object(&ROW), max: 1_000_000 },
-            "Prices of served models that the list has entries for.",
+            "Prices of served models for which the list has entries.",
         ),
         read("not_served", Kind::List { of: &TEXT, max: MAX_NAMED }, "Entries for which no model is served; the first 1,000."),
         read("not_served_count", COUNT, "Number of these entries."),
@@ -122,7 +122,7 @@ async fn run(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if let Some(expected) = context.if_match()?
         && expected != catalog.revision
     {
-        return Err(ApiError::conflict("revision_conflict", "The catalog was changed concurrently; look at the difference again."));
+        return Err(ApiError::conflict("revision_conflict", "The catalog was changed concurrently; request the difference again."));
     }
     let imported = context.with_query_timeout(context.state.store.listing.imported_prices()).await?;
     let plan = ImportSelection::of(&context.body).plan(&list, &catalog, &imported);

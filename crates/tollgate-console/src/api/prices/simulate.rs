@@ -44,7 +44,7 @@ static LINE: Object = Object::of(
     &[
         read("kind", TEXT, "Kind of token, `web_search`, or `per_request`."),
         read("count", COUNT, "Tokens, or searches; 1 of `per_request`."),
-        read("unit_price", USD, "USD per million tokens, of `web_search` and `per_request` USD; before the factor."),
+        read("unit_price", USD, "USD per million tokens, or USD for `web_search` and `per_request`; before the factor."),
         read("amount", TEXT, "Exact product of both and the factor in USD; null beyond 128 bits.").or_null(),
     ],
 );
@@ -60,7 +60,7 @@ pub(in crate::api) const LINE_FIELDS: &[FieldShape] = &[
     .or_null(),
     read("exact", TEXT, "The sum before rounding.").or_null(),
     read("multiplier", FACTOR, "Factor of the group on the model, or of the account."),
-    read("tier", COUNT, "Bound of the tier that applies, in tokens; null: the base prices do.").or_null(),
+    read("tier", COUNT, "Bound of the tier that applies, in tokens; null: the base prices apply.").or_null(),
     read("lines", Kind::List { of: &LINE_ENTRY, max: 10 }, "Its lines."),
 ];
 pub(in crate::api) static LINES: Object = Object::of("PriceLines", LINE_FIELDS);
@@ -71,7 +71,7 @@ static ACCOUNT: Object = Object::of(
         read("account", NAME, "Account."),
         read("upstream", MODEL_NAME, "Model name of the provider."),
         read("protocol", TEXT, "Protocol of the channel."),
-        read("cost", Kind::Object(&LINES), "What the provider charges; null: not known.").or_null(),
+        read("cost", Kind::Object(&LINES), "The provider's charge; null: not known.").or_null(),
         read("margin", USD, "Sale minus cost in USD; null if one of them is not known or has no amount.").or_null(),
         read("margin_share", TEXT, "The margin as a share of the sale, rounded down; null if nothing is charged.").or_null(),
         read("below_cost", TEXT, "The first kind of token that sells below its cost, with both prices.").or_null(),
@@ -94,7 +94,7 @@ static SIMULATION: Object = Object::of(
     &[
         needed("model", MODEL_NAME, "Model name as sent by a caller."),
         asked("key", NAME, "Key id, or key name if it is unambiguous; or else `group`."),
-        both("group", NAME, "Group that serves it. In the request, by name or id: any key of it without limits of its own."),
+        both("group", NAME, "Group that serves it. In the request, by name or id: stands for any key of the group without limits."),
         both("protocol", Kind::Word(&Protocol::WORDS), "Protocol of the caller; default openai."),
         asked("service_tier", Kind::Word(&["priority", "flex"]), "Service tier that the request asks for."),
         asked("web_search", Kind::Flag, "Whether it uses the provider's web search, once."),

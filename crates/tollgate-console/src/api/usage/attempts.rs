@@ -134,7 +134,7 @@ fn groupings(text: &str) -> Result<(AttemptsBy, AttemptsBy), ApiError> {
     }
 }
 
-/// The grouping of records whose groups have the same names.
+/// The grouping of records that has the same group names.
 const fn named(by: AttemptsBy) -> SummaryBy {
     match by {
         AttemptsBy::Channel => SummaryBy::Channel,

@@ -32,7 +32,7 @@ const FIELDS: &[FieldShape] = &[
 ];
 pub(super) static CONTENTS: Object = Object::of("UsageContents", FIELDS);
 
-/// Operators see the usage of all, and contents only their own.
+/// Operators see the usage of all members, but only their own contents.
 pub(super) const RESOURCE: Resource = Resource { tag: "usage", needs: Needs::Own { all: AdminScope::Admin } };
 
 /// Whether the principal may read the contents of this member's requests.
@@ -94,7 +94,7 @@ async fn record(context: &RequestContext, request: RequestId, member: MemberId, 
     context.apply(&[Change::RecordContents { request, member, action }]).await.map(drop)
 }
 
-/// Whether contents are stored that the principal may read.
+/// Whether there are stored contents that the principal may read.
 pub(super) async fn is_readable(context: &RequestContext, id: RequestId, member: MemberId) -> Result<Value, ApiError> {
     let is_there = may_read(context, member) && context.with_query_timeout(context.state.store.contents.has_contents(id)).await?;
     Ok(is_there.into())

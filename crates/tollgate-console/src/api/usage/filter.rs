@@ -41,14 +41,14 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("finish", Kind::Word(FINISHES), "Why the answer ended: see the field of the record."),
     both("failed_over", Kind::Flag, "Whether more than one account was tried."),
     both("empty", Kind::Flag, "Whether the request was answered without any content."),
-    both("min_sale", USD, "Least sale amount in USD."),
-    both("min_cost", USD, "Least cost of all attempts in USD."),
-    both("min_tokens", COUNT, "Least number of tokens of all kinds."),
-    both("min_ttft_ms", COUNT, "Least time to the first content, in milliseconds."),
-    both("min_duration_ms", COUNT, "Least duration, in milliseconds."),
+    both("min_sale", USD, "Minimum sale amount in USD."),
+    both("min_cost", USD, "Minimum cost of all attempts in USD."),
+    both("min_tokens", COUNT, "Minimum number of tokens of all kinds."),
+    both("min_ttft_ms", COUNT, "Minimum time to the first content, in milliseconds."),
+    both("min_duration_ms", COUNT, "Minimum duration, in milliseconds."),
     both("client_request_id", Kind::Text { min: 1, max: 1_000 }, "Request id sent by the caller."),
     both("address", CODE, "Address of the caller."),
-    both("tried_channel", NAME, "Channel with an attempt of the request, whichever answered in the end, by name or id."),
+    both("tried_channel", NAME, "Channel with an attempt of the request, even if another channel answered, by name or id."),
     both("tried_account", Kind::Text { min: 1, max: 201 }, "The same of an account, as `channel/account` or by id."),
     both("tried_failed", Kind::Flag, "true: only attempts of `tried_channel` and `tried_account` that failed."),
     both("unknown_model", MODEL_NAME, "Requested model name of requests that were refused because no group of the key offers it."),
@@ -100,7 +100,8 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
     ApiError::first_of(faults).map(|()| filter)
 }
 
-/// A group's id. Members do not see groups, and cannot find out which there are: an unknown one has no records, like one of others.
+/// A group's id. Members do not see groups, and cannot find out which exist: an unknown group has no records, like a group of
+/// others.
 async fn group(context: &RequestContext) -> Result<Option<GroupId>, ApiError> {
     let Some(name) = context.query.text("group").filter(|_| context.is_caller_view()) else {
         return recorded_rows::id(context, RowKind::Group, "group", GroupId::parse).await;
@@ -179,7 +180,7 @@ pub(in crate::api) fn outcomes(text: &str) -> Result<Vec<Outcome>, ApiError> {
     })
 }
 
-/// The outcomes in `refused,upstream_broke`, or else the first word that is none.
+/// The outcomes in `refused,upstream_broke`; the error is the first word that is not an outcome.
 pub fn parse_outcomes(text: &str) -> Result<Vec<Outcome>, &str> {
     text.split(',').map(str::trim).map(|word| outcome(word).ok_or(word)).collect()
 }

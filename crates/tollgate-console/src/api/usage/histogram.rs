@@ -27,7 +27,7 @@ const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 1_440 * MINUTE;
 /// Widths of buckets in minutes.
 const WIDTHS: [i64; 11] = [5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440, 10_080];
-/// Sums by five minutes, and by hour, are read for at most so long a time: longer ones would have more than 10,000 rows by outcome.
+/// Longest ranges read from sums by five minutes and by hour; longer ones would have more than 10,000 rows by outcome.
 const MAX_FIVE_MINUTES: i64 = 5 * DAY;
 const MAX_HOURS: i64 = 60 * DAY;
 
@@ -49,7 +49,7 @@ pub(super) static BUCKET: Object = Object::of(
         read("caller_left", COUNT, "Requests whose caller closed the connection first."),
         read("upstream_broke", COUNT, "Requests whose upstream failed."),
         read("refused", COUNT, "Refused requests."),
-        read("gateway_stopped", COUNT, "Requests that ended with their gateway."),
+        read("gateway_stopped", COUNT, "Requests that ended because their gateway stopped."),
         read("tokens", COUNT, "Tokens of all kinds."),
         read("sale", USD, "Sum of sale amounts, in USD."),
         read("cost", USD, "Cost of all attempts, in USD; null for members.").or_null(),
@@ -80,7 +80,7 @@ impl Axis {
             last - first < count
         };
         let widths = WIDTHS.iter().filter(|width| **width >= narrowest).map(|width| width * MINUTE);
-        // Longer ranges have buckets of so many weeks as are needed.
+        // Longer ranges have buckets of as many weeks as needed.
         let weeks = (1..).map(|weeks| weeks * 7 * DAY);
         let width = widths.chain(weeks).find(fits).unwrap_or(7 * DAY);
         Self::in_steps(since, until, width)
@@ -102,7 +102,7 @@ impl Axis {
         (self.end - self.begin) / self.width
     }
 
-    /// The grouping by time whose buckets its own consist of.
+    /// The grouping by time whose buckets these buckets consist of.
     pub(crate) const fn grouping(&self) -> SummaryBy {
         if self.width % DAY == 0 {
             SummaryBy::Day

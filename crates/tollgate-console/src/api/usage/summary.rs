@@ -36,7 +36,7 @@ const FIGURES: [FieldShape; 20] = [
     read("requests", COUNT, "Number of records."),
     read("completed", COUNT, "Completed requests."),
     read("left", COUNT, "Requests that ended without an answer and without a fault: the caller left, or the gateway stopped."),
-    read("failed", COUNT, "The others: requests that were refused, or that the upstream failed."),
+    read("failed", COUNT, "All others: requests that were refused, or that the upstream failed."),
     read("tokens_input", COUNT, "Input tokens of every kind."),
     read("tokens_output", COUNT, "Output and thinking tokens."),
     read("tokens_cache_read", COUNT, "Of the input tokens, those read from the provider's cache."),
@@ -47,7 +47,7 @@ const FIGURES: [FieldShape; 20] = [
     read("tokens_audio", COUNT, "Of the input tokens, audio tokens."),
     read("sale", USD, "Sum of sale amounts, in USD."),
     read("cost", USD, "Cost of all attempts, in USD; null for members.").or_null(),
-    read("margin", USD, "`sale` less `cost`, in USD; null for members.").or_null(),
+    read("margin", USD, "`sale` minus `cost`, in USD; null for members.").or_null(),
     read("unpriced", COUNT, "Records without a sale amount."),
     read(
         "ttft",
@@ -56,7 +56,7 @@ const FIGURES: [FieldShape; 20] = [
     )
     .or_null(),
     read("duration", Kind::Object(&PERCENTILES), "Times to the end.").or_null(),
-    read("overhead", Kind::Object(&PERCENTILES), "Times in which no attempt was under way.").or_null(),
+    read("overhead", Kind::Object(&PERCENTILES), "Times in which no attempt was in progress.").or_null(),
     read(
         "sampled",
         COUNT,
@@ -111,7 +111,7 @@ pub(super) const PARAMETERS: [FieldShape; 6] = [
          account, protocol, outcome, error, or tag:NAME with the name of a tag; default day. `hour` requires `since` and a range of at \
          most 31 days, `five_minutes` of at most 5 days. Times are UTC.",
     ),
-    both("previous", Kind::Flag, "The sums of the period before, as long as that from `since` to `until`, beside each row."),
+    both("previous", Kind::Flag, "Also the sums of the previous period of the same length, beside each row."),
     both(
         "sort",
         Kind::Word(&["of", "requests", "errors", "tokens", "sale", "cost"]),
@@ -202,15 +202,16 @@ pub(crate) fn tag_grouping(word: &str) -> Option<SummaryBy> {
     TagName::parse(word.strip_prefix("tag:")?).map(SummaryBy::Tag)
 }
 
-/// Bounds the range of a summary by short times.
+/// Bounds the range of a summary by hour or by five minutes.
 pub(super) fn check_range(
     (since, until): (Option<Timestamp>, Option<Timestamp>),
     now: Timestamp,
     days: i64,
 ) -> Result<(), ApiError> {
     let Some(since) = since else {
-        let message =
-            format!("Missing required parameter: 'since'. Sums by short times are over at most {days} days; say where they begin.");
+        let message = format!(
+            "Missing required parameter: 'since'. Sums by hour or five minutes cover at most {days} days; send where they begin."
+        );
         return Err(ApiError::invalid("missing_required_parameter", "since", message));
     };
     let until = until.unwrap_or(now);

@@ -23,11 +23,11 @@ use crate::{
     usage_format,
 };
 
-/// Interval of looking for new records.
+/// Interval between polls for new records.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval of checks that the client may still see the log, in milliseconds: sessions end and keys are revoked while it is followed.
 const CHECK_INTERVAL_MS: i64 = 5_000;
-/// Looks without an event after which a comment keeps the connection alive: every 15 s.
+/// Polls without an event after which a comment is sent to keep the connection alive: every 15 s.
 const SILENT_POLLS: u32 = 30;
 /// Records that are read at once, and kept until the client has taken them.
 const RECORDS_AT_ONCE: usize = 200;

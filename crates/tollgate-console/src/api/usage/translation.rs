@@ -1,5 +1,5 @@
-//! What became of a request on its way to the upstream, and of the answer on its way back: the stored body is written again as the path
-//! of a request does it, with the catalog in force. For operators, because it shows channels; only contents that they may read.
+//! The translation of a stored request and its answer: the stored bodies are translated again by the code of the request path, with the
+//! catalog in force. For operators, because it shows channels; only contents that they may read.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ static PARAMETER: Object = Object::of(
     "TranslatedParameter",
     &[
         read("name", TEXT, "In the caller's spelling; of a parameter that the channel edits, in the upstream's."),
-        read("outcome", Kind::Word(OUTCOMES), "What became of it; `rewritten`: it is in the body in another form."),
+        read("outcome", Kind::Word(OUTCOMES), "How it was handled; `rewritten`: it is in the body in another form."),
         read("upstream_name", TEXT, "Its name in the upstream's body, if it was renamed.").or_null(),
         read("value", TEXT, "The value that the gateway set.").or_null(),
     ],
@@ -35,9 +35,9 @@ const FIELDS: &[FieldShape] = &[
     read(
         "contents",
         Kind::Word(STATES),
-        "Whether its contents are stored, else why not: storing is off; neither its key nor its group has it on; or they were removed, or not stored when it ran.",
+        "Whether its contents are stored, else why not: storing is off; neither its key nor its group enables it; or they were removed, or not stored when it ran.",
     ),
-    read("fault", Kind::Word(FAULTS), "Why the body for the upstream cannot be written again.").or_null(),
+    read("fault", Kind::Word(FAULTS), "Why the body for the upstream cannot be reconstructed.").or_null(),
     read("fault_fields", Kind::List { of: &TEXT, max: 10_000 }, "The fields at fault."),
     read("protocol_in", TEXT, "Protocol of the caller."),
     read("protocol_out", TEXT, "Protocol of the upstream.").or_null(),
@@ -45,11 +45,11 @@ const FIELDS: &[FieldShape] = &[
     read("upstream_path", TEXT, "Path below the base URL of the channel.").or_null(),
     read("is_current", Kind::Flag, "Whether the catalog is the one that the request was priced by."),
     read("request", Kind::Object(&contents::EXCERPT), "The body, as the caller sent it.").or_null(),
-    read("upstream_request", TEXT, "The body for the upstream, written again.").or_null(),
+    read("upstream_request", TEXT, "The reconstructed body for the upstream.").or_null(),
     read("answer", Kind::Object(&contents::EXCERPT), "The answer that the caller got.").or_null(),
     read("upstream_answer", TEXT, "The same answer in the upstream's protocol. The bytes that the upstream sent are not stored.")
         .or_null(),
-    read("parameters", Kind::List { of: &PARAMETER_ENTRY, max: 10_000 }, "What became of each optional parameter."),
+    read("parameters", Kind::List { of: &PARAMETER_ENTRY, max: 10_000 }, "How each optional parameter was handled."),
 ];
 pub(super) static TRANSLATION: Object = Object::of("UsageTranslation", FIELDS);
 

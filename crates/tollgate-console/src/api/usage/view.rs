@@ -47,17 +47,17 @@ impl UsageView {
         if refuse { Err(ApiError::forbidden(what, AdminScope::Operator).about(parameter)) } else { Ok(()) }
     }
 
-    /// 403 if a filter selects by something that is not seen.
+    /// 403 if a filter selects by a value that members do not see.
     pub(super) fn allow_filters(self, query: &InputFields) -> Result<(), ApiError> {
         CLOSED_FILTERS.iter().try_for_each(|name| self.allow(query.has(name), name, &format!("The filter '{name}'")))
     }
 
-    /// 403 for sums by something that is not seen.
+    /// 403 for sums by a value that members do not see.
     pub(super) fn allow_grouping(self, by: SummaryBy, word: &str) -> Result<(), ApiError> {
         self.allow(matches!(by, SummaryBy::Channel | SummaryBy::Account), "by", &format!("The grouping '{word}'"))
     }
 
-    /// 403 for an order by something that is not seen.
+    /// 403 for an order by a value that members do not see.
     pub(super) fn allow_order(self, word: &str) -> Result<(), ApiError> {
         self.allow(word == "cost", "sort", &format!("The order '{word}'"))
     }
@@ -69,7 +69,7 @@ impl UsageView {
         }
     }
 
-    /// A cost or margin in USD; null if it is not seen.
+    /// A cost or margin in USD; null for members.
     pub(super) fn cost(self, amount: NanoUsd) -> Value {
         match self {
             Self::Operator => amount.to_usd_string().into(),

@@ -281,7 +281,7 @@ fn malformed_bytes_are_refused() {
     assert_eq!(verify(&[object.as_slice(), &[0]].concat()), Err(Fault::Attestation));
     assert_eq!(verify(&[&b"\xa1\x61x"[..], &[0x9f; 4_000]].concat()), Err(Fault::Attestation), "nested lists");
     assert_eq!(verify(b"\xa1\x61x\x01"), Err(Fault::Attestation), "without authenticator data");
-    assert_eq!(verify(b"\xa1\x68authData\x01"), Err(Fault::Attestation), "which are no bytes");
+    assert_eq!(verify(b"\xa1\x68authData\x01"), Err(Fault::Attestation), "which are not bytes");
     for text in ["a=", "a b", "+/", "ab"] {
         assert_eq!(decode(text), None, "{text}");
     }

@@ -1,4 +1,4 @@
-//! Destinations of alerts: made, tested, switched off and removed.
+//! Pages to make, test, switch off and remove destinations of alerts.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
 
 /// Maximum number of destinations shown, more than gateways usually have.
 const MAX_SHOWN: &str = "200";
-/// In the order in which they are chosen.
+/// The kinds in the order of the form.
 const KINDS: [&str; 7] = ["webhook", "slack", "feishu", "dingtalk", "wecom", "telegram", "email"];
 const PLACES: &[FaultPlace] = &[
     ("name", "name", "name"),
@@ -252,7 +252,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 }
 
 async fn refuse(request: &PageRequest, destination: &DestinationObject, error: ApiError) -> Result<PageReply, PageFailure> {
-    // A form without an address has only the name; the other fields are as they are stored.
+    // A form without an address has only the name; the stored values are used for the other fields.
     let form = if request.form.has("url") {
         request.form.clone()
     } else {

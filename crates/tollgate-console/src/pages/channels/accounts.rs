@@ -143,7 +143,7 @@ pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageF
     }
 }
 
-/// Turns an account on again that was turned off.
+/// Turns an account on again.
 pub(super) async fn turn_on(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let body = Map::from_iter([("status".to_owned(), Value::from("on"))]);
     request.call(operations::CHANGE_ACCOUNT, ApiCall { body, ..call(&request) }).await?;

@@ -65,11 +65,11 @@ struct ChangedRow {
     name: String,
 }
 
-/// Changes that saving the text would make.
+/// The changes that saving the text would make.
 #[derive(Debug)]
 struct Comparison {
     lines: Vec<DiffLine>,
-    /// The rows by kind and name; empty: none changes.
+    /// The rows by kind and name; empty if nothing changes.
     rows: String,
 }
 

@@ -47,10 +47,10 @@ use crate::{
     time::rfc3339,
 };
 
-/// Models that are shown; the form has all.
+/// Maximum number of models shown; the form has all.
 const MAX_MODELS: usize = 25;
 const EVENTS: &str = "10";
-/// Keys that can be chosen for the question. If there are more, one is typed.
+/// Maximum number of keys to choose from. If there are more, the name is typed.
 const MOST_KEYS: &str = "100";
 
 #[derive(Debug, Template)]
@@ -90,7 +90,7 @@ struct ChannelPage {
     events: Vec<Event>,
     errors: Vec<RecentError>,
     log: String,
-    /// The requests that failed here, also those that another account then answered.
+    /// The requests that failed here, including those that another account then answered.
     failed: String,
     danger: Danger,
 }
@@ -243,7 +243,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
         model_count: state.channel.serves.len(),
         accounts: account_rows(request, &state, &sources),
         callers: callers(t, &question, &sources),
-        // Empty, so that a group that is chosen next counts. The answer names the key.
+        // Empty, so that a group chosen next is used. The answer names the key.
         typed_key: sources.keys.is_none().then(String::new),
         protocols: ["", "gemini", "anthropic", "responses"]
             .map(|word| (word, protocols::label(t, if word.is_empty() { "openai" } else { word }), question.protocol == word))

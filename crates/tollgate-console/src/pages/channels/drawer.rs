@@ -77,7 +77,7 @@ impl ChannelDrawer {
         }
     }
 
-    /// The same with what it needs read; none if there is no such channel.
+    /// Reads its data; `None` if there is no such channel.
     pub(super) async fn read(request: &PageRequest, name: &str) -> Result<Option<Self>, ApiError> {
         let (states, sources) = tokio::try_join!(states(request), sources(request))?;
         Ok(states.iter().find(|state| state.name == name).map(|state| Self::of(request, state, &sources)))

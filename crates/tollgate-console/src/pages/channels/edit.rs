@@ -122,7 +122,7 @@ pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageF
     }
 }
 
-/// The sent form, with what saving it would change.
+/// The sent form, with the changes that saving it would make.
 pub(super) async fn compare(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (before, groups) = tokio::try_join!(row(&request), groups(&request))?;
     let mut sent = body(&request.form, &before, request.is_admin());
@@ -258,7 +258,7 @@ fn certificate_section(t: Locale, form: &FormState) -> ControlSection {
     ControlSection::new(t.say("channels.client_certificate"), controls)
 }
 
-/// What cools accounts, for how long, and how they are probed and tested.
+/// When accounts cool down and for how long, and how they are probed and tested.
 fn health_section(t: Locale, form: &FormState) -> ControlSection {
     let number = |name, label, hint| form.number(name, label).hint(hint).required();
     let controls = vec![

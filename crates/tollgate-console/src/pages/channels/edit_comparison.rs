@@ -23,7 +23,7 @@ pub(super) struct EditComparison {
 }
 
 impl EditComparison {
-    /// `before` and `after` are the rows of the admin API, `sent` is what the form sends to it.
+    /// `before` and `after` are rows from the admin API; `sent` is the body that the form sends to it.
     pub(super) fn of(
         t: Locale,
         name: &str,
@@ -54,7 +54,7 @@ fn marked(t: Locale, before: &Map<String, Value>, mut row: Map<String, Value>, s
     if sent.get("client_key").is_some_and(is_typed) {
         row.insert("client_key".to_owned(), t.say("channels.typed_secret").into());
     }
-    // A stored proxy is shown without its password: one that was typed may differ in that alone.
+    // A stored proxy is shown without its password, so a typed one may differ only in the password.
     if sent.get("proxy").is_some_and(|typed| typed.is_string() && Some(typed) != before.get("proxy"))
         && row.get("proxy") == before.get("proxy")
     {

@@ -51,7 +51,7 @@ impl Refusal {
             ("E14", None) => return t.say_with("explain.not_for_key", &[model]),
             _ => {}
         }
-        // The router says it in English, with more detail than the name of the error.
+        // The router's English text, with more detail than the name of the error.
         if let (Language::ZhCn, Some(name)) = (t.language, reasons::name(t, &self.error)) {
             return format!("{name}。{}", reasons::advice(t, &self.error, "refused"));
         }
@@ -104,7 +104,7 @@ pub(super) struct AnswerRow {
 }
 
 impl Question {
-    /// A key that was typed counts rather than the chosen caller.
+    /// A typed key takes precedence over the chosen caller.
     pub(super) fn of(query: &FormData) -> Self {
         let value = |name: &str| query.value(name).trim().to_owned();
         let caller = query.filled("key").map_or_else(|| value("caller"), str::to_owned);

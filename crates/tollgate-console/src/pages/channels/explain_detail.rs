@@ -1,4 +1,4 @@
-//! Details of an explanation, which the router says in English, in the reader's language.
+//! Translates the router's English details of an explanation into the reader's language.
 
 use tollgate_core::UnlistedAddress;
 
@@ -11,7 +11,7 @@ use crate::pages::{
 /// The detail of an excluded or planned account. Names of fields and addresses stay as they are.
 pub(in crate::pages) fn say(t: Locale, code: &str, detail: &str) -> Option<String> {
     match code {
-        // The remedy of these codes says everything.
+        // For these codes the remedy already has all details.
         "private_network" | "unpriced" => return None,
         "cannot_translate" | "capability" => return Some(detail.to_owned()),
         _ => {}

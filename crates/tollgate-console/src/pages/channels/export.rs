@@ -1,5 +1,5 @@
 //! The list of channels as a file: all channels of the filter, in its order, without credentials. Queries of base URLs are left out,
-//! because they may have keys.
+//! because they may contain keys.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use url::form_urlencoded::Serializer;
 use super::state::{ChannelState, provider_name};
 use crate::pages::{form::FormData, locale::Locale};
 
-/// States that can be chosen, with the severities that they have.
+/// States that can be chosen, with their severities.
 const STATES: [(&str, &[u8]); 5] = [("usable", &[2]), ("partly", &[1]), ("unusable", &[0]), ("no_account", &[3]), ("off", &[4])];
 /// Severities that need attention.
 const PROBLEMS: &[u8] = &[0, 1];
@@ -112,7 +112,7 @@ impl ChannelFilter {
     }
 }
 
-/// The word of the state that a severity is of.
+/// The word of the state with this severity.
 pub(super) fn state_word(severity: u8) -> &'static str {
     STATES.iter().find(|(_, severities)| severities.contains(&severity)).map_or("", |(word, _)| *word)
 }

@@ -163,7 +163,7 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest, groups: &[&str
     Ok(name)
 }
 
-/// The fault of a name that another channel has. The admin API looks for it last, and not if anything else is wrong.
+/// The fault of a name that another channel has. The admin API checks it last, and only if everything else is valid.
 async fn name_fault(request: &PageRequest, name: &str) -> Result<Option<ApiError>, ApiError> {
     let is_name = !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(char::is_control);
     if !is_name {
@@ -177,7 +177,7 @@ async fn name_fault(request: &PageRequest, name: &str) -> Result<Option<ApiError
 /// it, and a certificate without its key or the reverse. Pages show them together with the others.
 pub(super) fn connection_faults(form: &FormData, body: &Map<String, Value>, is_admin: bool) -> Vec<ApiError> {
     let is_permitted = is_admin && form.has("private_network");
-    // Only admins see and change the permission: without it, an address that stays was checked before.
+    // Only admins see and change the permission; for others, an unchanged address was checked before.
     let address = if is_admin { form.filled("base_url") } else { None };
     let address = address.or_else(|| body.get("base_url").and_then(Value::as_str)).filter(|_| !is_permitted);
     let private = address.and_then(private_host).map(|_| {
@@ -202,7 +202,7 @@ pub(super) struct GroupChanges<'a> {
 }
 
 impl<'a> GroupChanges<'a> {
-    /// Groups that were removed meanwhile, or that the catalog file owns by now, keep their channels.
+    /// Groups that were removed meanwhile, or that the catalog file owns now, are not changed.
     pub(super) fn of(form: &'a FormData, known: &[OfferingGroup]) -> Self {
         let is_changeable = |name: &str| known.iter().any(|group| group.name == name && group.owner != "file");
         let was_offered = |name: &str| form.value(OFFERED_BY).lines().any(|offered| offered == name);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_told_their_bounds() {
+    fn faults_of_numbers_name_their_bounds() {
         let range = NumberRange { min: 1, max: 1_000_000, or_zero: false };
         let error = ApiError::value("weight", "x").within(Some(range)).with_others(vec![
             ApiError::value("probe_interval_s", "x").within(Some(NumberRange { min: 10, max: 86_400, or_zero: true })),

@@ -1,5 +1,5 @@
-//! The columns of a channel's row that say how it does, in the list of channels and on the overview: state, last hour, errors, and the time
-//! to the first content.
+//! The health columns of a channel's row, in the list of channels and on the overview: state, last hour, errors, and the time to the first
+//! content.
 
 use super::state::ChannelState;
 use crate::pages::{
@@ -33,7 +33,7 @@ pub(in crate::pages) struct HealthFigures<'a> {
     pub(in crate::pages) period: &'a Period,
     pub(in crate::pages) requests: Option<&'a Figures>,
     pub(in crate::pages) attempts: Option<AttemptFigures>,
-    /// For the strip of the last hour, with the number of attempts in it.
+    /// The strip of the last hour, with the number of attempts in it.
     pub(in crate::pages) last_hour: (Option<&'a UptimeObject>, u64),
 }
 

@@ -1,4 +1,4 @@
-//! How the last tests of accounts ended, and those of a channel's accounts together.
+//! The results of the last tests of accounts, and of a channel's accounts together.
 
 use serde::Deserialize;
 use tollgate_core::Timestamp;
@@ -31,7 +31,7 @@ pub(super) struct LastTest {
     pub(super) ago: String,
     /// The model that was asked for, and how long the test took.
     pub(super) about: String,
-    /// Why it failed; of one of several accounts, behind its name.
+    /// Why it failed; with several accounts, preceded by the account's name.
     pub(super) error: Option<String>,
 }
 

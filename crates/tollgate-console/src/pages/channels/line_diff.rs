@@ -5,7 +5,7 @@ pub(super) enum LineKind {
     Same,
     Removed,
     Added,
-    /// Lines that are the same and not shown.
+    /// Unchanged lines that are not shown.
     Gap,
 }
 
@@ -17,8 +17,8 @@ pub(super) struct DiffLine {
 
 /// Lines around a difference.
 const CONTEXT: usize = 2;
-/// Pairs of lines that are compared, at most. Between texts that differ in more, everything from the first to the last difference is
-/// shown as replaced.
+/// Pairs of lines that are compared, at most. If texts differ in more, everything from the first to the last difference is shown as
+/// replaced.
 const MAX_PAIRS: usize = 1_000_000;
 
 /// Empty if the texts have the same lines.
@@ -38,12 +38,12 @@ pub(super) fn line_diff(before: &str, after: &str) -> Vec<DiffLine> {
     with_gaps(lines)
 }
 
-/// The shortest way from one list of lines to another.
+/// The shortest edit from one list of lines to another.
 fn between<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<(LineKind, &'a str)> {
     let mut found = Vec::new();
     let (mut at, mut to) = (0, 0);
     if before.len().saturating_mul(after.len()) <= MAX_PAIRS {
-        // Lengths of the longest lists of lines that both have from a position on.
+        // Lengths of the longest common subsequences from each pair of positions on.
         let width = after.len() + 1;
         let mut common = vec![0_u32; (before.len() + 1) * width];
         for row in (0..before.len()).rev() {

@@ -167,7 +167,7 @@ fn labels(t: Locale) -> [(&'static str, &'static str); 5] {
     ]
 }
 
-/// Leaves the channels of a filter, in this order.
+/// Keeps the channels of a filter, in this order.
 pub(super) fn select(filter: &ChannelFilter, sort: &str, states: &mut Vec<ChannelState>, sources: &Sources) {
     states.retain(|state| filter.selects(state, &groups_of(state, sources)));
     let errors = |state: &ChannelState| {

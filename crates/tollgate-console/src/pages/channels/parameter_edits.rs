@@ -8,7 +8,7 @@ use crate::{
     pages::{locale::Locale, problem},
 };
 
-/// Stands for a bound of `clamp` that is absent.
+/// The text for an absent bound of `clamp`.
 const NO_BOUND: &str = "-";
 
 /// The edits of a channel as lines.
@@ -96,12 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fault_says_which_edit_it_is_about() {
-        let told = |param: &str| fault(Locale::EN, &ApiError::value(param, "x"));
-        assert!(told("parameter_edits").unwrap().starts_with("Write one edit on each line"));
-        assert!(told("parameter_edits[1].parameter").unwrap().starts_with("Edit 2: this parameter cannot"));
-        assert!(told("parameter_edits[0].max").unwrap().starts_with("Edit 1: the bounds"));
-        assert_eq!((told("headers"), fault(Locale::EN, &ApiError::internal())), (None, None));
+    fn fault_names_its_edit() {
+        let shown = |param: &str| fault(Locale::EN, &ApiError::value(param, "x"));
+        assert!(shown("parameter_edits").unwrap().starts_with("Write one edit on each line"));
+        assert!(shown("parameter_edits[1].parameter").unwrap().starts_with("Edit 2: this parameter cannot"));
+        assert!(shown("parameter_edits[0].max").unwrap().starts_with("Edit 1: the bounds"));
+        assert_eq!((shown("headers"), fault(Locale::EN, &ApiError::internal())), (None, None));
     }
 
     #[test]

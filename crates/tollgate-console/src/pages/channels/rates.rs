@@ -1,8 +1,8 @@
-//! Use of the limits of a minute: requests, and tokens where they are limited.
+//! Usage of the limits per minute: requests, and tokens if they are limited.
 
 use crate::pages::{format, locale::Locale};
 
-/// What was used in the last minute, and the limit.
+/// The usage of the last minute, and the limit.
 pub(super) type MinuteUse = Option<(u64, u64)>;
 
 /// Use of one limit, as pages show it.

@@ -152,7 +152,7 @@ async fn switch(request: &PageRequest, selection: &Selection, status: &str) -> R
     let body = Map::from_iter([("status".to_owned(), status.into())]);
     match send(request, selection, body).await {
         Ok(()) if status == "off" => {
-            // Those that were off before stay off when this is undone.
+            // Channels that were off before stay off when this is undone.
             let on = selection.channels.iter().filter(|channel| channel.status == "on").map(|channel| channel.id.as_str());
             let on: Vec<&str> = on.collect();
             if on.is_empty() {
@@ -185,7 +185,7 @@ async fn export(request: &PageRequest, selection: &Selection) -> Result<PageRepl
     Ok(PageReply::file("channels.toml", "application/toml; charset=utf-8", file))
 }
 
-/// Asks for the name, or for the number of several.
+/// Asks for the name, or for several channels their number.
 pub(super) async fn ask_removal(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let selection = Selection::of(&request, &request.query).await?;
     removal_page(&request, &selection, &FormState::default(), None)

@@ -70,7 +70,7 @@ struct ServedRow {
 }
 
 impl ServedRow {
-    /// Shows what a refused form has for this model.
+    /// Shows the values of a refused form for this model.
     fn keep_typed(&mut self, form: &FormState) {
         self.is_removed = form.all("remove").any(|removed| removed == self.model);
         let Some(index) = form.all("shown").position(|shown| shown == self.model) else { return };
@@ -130,7 +130,7 @@ fn address(request: &PageRequest) -> String {
     }
 }
 
-/// The cost of input and output, and whether there is more.
+/// The cost of input and output, and whether there are further figures.
 fn cost_texts(cost: &Value) -> (String, String, bool) {
     let text = |price: &Map<String, Value>, kind: &str| match price.get(kind) {
         Some(Value::String(text)) => text.clone(),
@@ -182,7 +182,7 @@ pub(in crate::pages) async fn fetch(request: Arc<PageRequest>) -> Result<PageRep
             let listed = Listed { models, count, is_cut, search: request.form.value("q").to_owned() };
             page(&request, &FormState::default(), Some(listed)).await
         }
-        // The provider's words are the answer.
+        // The provider's message is shown.
         Err(error) if error.code() == "upstream_failed" || error.code() == "built_in" => {
             let form = FormState::about(request.t(), &request.form, &error);
             page(&request, &form, None).await
@@ -191,7 +191,7 @@ pub(in crate::pages) async fn fetch(request: Arc<PageRequest>) -> Result<PageRep
     }
 }
 
-/// Serves the chosen models of the provider, or one that was typed.
+/// Serves the chosen models of the provider, or a typed one.
 pub(in crate::pages) async fn add(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
     let mut added: Vec<(String, String)> = form.all("pick").map(same_name).collect();
@@ -205,7 +205,7 @@ pub(in crate::pages) async fn add(request: Arc<PageRequest>) -> Result<PageReply
     match saved {
         Ok(()) => Ok(PageReply::redirect(&address(&request)).toast(Toast::Saved)),
         Err(error) => {
-            // The last one is the one that was typed.
+            // The last one is the typed one.
             let is_typed = form.filled("model").is_some() && error.param().is_some_and(|param| param.ends_with("].upstream"));
             let error = if is_typed { error.about("upstream") } else { error };
             page(&request, &refused(request.t(), form, &error)?, None).await
@@ -285,7 +285,7 @@ async fn put(request: &PageRequest, serves: Vec<Value>, revision: &str) -> Resul
     request.call_with(operations::CHANGE_CHANNEL, call, &[("if-match", revision)]).await.map(|_| ())
 }
 
-/// Saves the fields of the models that were shown; the others stay.
+/// Saves the fields of the models that were shown; other models are unchanged.
 pub(in crate::pages) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let changed = changed(&request.form, serves(&request).await?.0);
     let models: Vec<String> = changed.iter().map(|served| model_of(served).to_owned()).collect();
@@ -353,7 +353,7 @@ fn set_cost(served: &mut Value, input: &str, output: &str) {
 }
 
 fn refused(t: Locale, form: &FormData, error: &ApiError) -> Result<FormState, PageFailure> {
-    // The position of a model in the list is no field; its name is in the sentence.
+    // The position of a model is not a field of the form; the sentence has its name.
     let is_about_list = error.param().is_some_and(|param| param.starts_with("serves"));
     if is_about_list {
         return Ok(FormState::about(t, form, error));
@@ -365,7 +365,7 @@ async fn page(request: &PageRequest, form: &FormState, listed: Option<Listed>) -
     page_of(request, form, listed, None).await
 }
 
-/// The page with what was typed for the models; `wrong` are the model and the column that were refused.
+/// The page with the typed values of the models; `wrong` is the refused model and column.
 async fn page_of(
     request: &PageRequest,
     form: &FormState,
@@ -435,7 +435,7 @@ mod tests {
             json!({"model": "a", "upstream": "a-2", "cost": {"input": "1.00", "output": "3", "cache_read": "0.10"}})
         );
         assert_eq!(found[1]["cost"], json!({"input": "0.5", "output": null}));
-        assert_eq!(found[2], serves[2], "prices over time stay");
+        assert_eq!(found[2], serves[2], "price schedules are unchanged");
     }
 
     #[test]

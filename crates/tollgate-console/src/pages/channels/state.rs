@@ -183,7 +183,7 @@ impl ChannelState {
         self.accounts.iter().find(|account| self.is_on() && account.status == "on" && !account.is_usable())
     }
 
-    /// Why not all accounts can be used. For an account whose wait is over, which the next request tries: that the wait is over.
+    /// Why not all accounts can be used. If an account's wait is over and the next request tries it, the reason says so.
     pub(crate) fn detail(&self, t: Locale) -> Option<String> {
         let account = self.trouble()?;
         let why = account.reason.as_deref().map(|why| reason(t, why))?;

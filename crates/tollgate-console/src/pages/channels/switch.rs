@@ -32,7 +32,7 @@ pub(super) async fn switch(request: Arc<PageRequest>) -> Result<PageReply, PageF
     })
 }
 
-/// Requests may go to the accounts again.
+/// Ends the cooldowns, so that requests can use the accounts again.
 pub(super) async fn end_cooling(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let account = request.form.filled("account").map(|account| ("account".to_owned(), Value::from(account)));
     let body: Map<String, Value> = account.into_iter().collect();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn end_of_a_passed_test_says_what_it_used() {
+    async fn end_of_a_passed_test_shows_its_usage() {
         let line = "{\"account\":\"a\",\"model\":\"m\",\"passed\":true,\"error\":null,\"took_ms\":9.5,\"first_byte_ms\":4.5,\
                     \"tokens_input\":9,\"tokens_output\":3,\"tokens_cache_read\":0,\"tokens_cache_write\":0,\"cost\":\"0.000021\"}\n";
         let html = collect(stages(Locale::EN, "/i.svg".to_owned(), Body::from(line))).await;

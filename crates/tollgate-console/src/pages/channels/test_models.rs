@@ -1,5 +1,5 @@
-//! Tests of several models of a channel, a few at once: where they are chosen, and the table of results, which is sent in parts, each
-//! model as its test ends. It needs no script, and leaving the page ends the tests.
+//! Tests of several models of a channel, a few at once: the page to choose them, and the table of results, which is sent in parts,
+//! each model as its test ends. It needs no script, and leaving the page ends the tests.
 
 use std::{
     collections::HashSet,
@@ -51,7 +51,7 @@ struct ChoosePage {
     here: String,
     served: Vec<String>,
     is_built_in: bool,
-    /// Models that the provider lists and the channel does not serve; `None`: it was not asked.
+    /// Models that the provider lists and the channel does not serve; `None`: the list was not requested.
     listed: Option<Vec<String>>,
     is_cut: bool,
     accounts: Vec<String>,
@@ -87,7 +87,7 @@ pub(super) async fn fetch(request: Arc<PageRequest>) -> Result<PageReply, PageFa
     let call = ApiCall { path: call_of(&request).path, ..get(&[]) };
     match request.read::<ApiPage<UpstreamModel>>(operations::LIST_UPSTREAM_MODELS, call).await {
         Ok(found) => choose(&request, Some(found.items), None).await,
-        // The provider's words are the answer.
+        // The provider's message is shown.
         Err(error) if error.code() == "upstream_failed" || error.code() == "built_in" => {
             let text = problem::say(request.t(), &error);
             choose(&request, None, Some(text)).await
@@ -104,7 +104,8 @@ async fn choose(
     let t = request.t();
     let (channel, accounts) = tokio::try_join!(one(request), health(request))?;
     let served: Vec<String> = channel.serves.iter().map(|served| served.model.clone()).collect();
-    // A model of the provider may have the public name of another one: that name is tested as what the channel serves.
+    // A model of the provider may have the public name of a served model. It is left out, because the test would use
+    // the served one.
     let is_new = |model: &UpstreamModel| !model.served && !served.contains(&model.id);
     let mut listed: Option<Vec<String>> = listed.map(|models| models.into_iter().filter(is_new).map(|model| model.id).collect());
     let is_cut = listed.as_ref().is_some_and(|models| models.len() > MAX_LISTED);
@@ -167,7 +168,7 @@ pub(super) async fn run(request: Arc<PageRequest>) -> Result<PageReply, PageFail
     Ok(in_parts(&page.render()?, rows(Arc::clone(&request), run, icons)))
 }
 
-/// Shows the results of a run again, for readers who did not save what would change.
+/// Shows the results of a run again, for readers who did not save the changes.
 pub(super) async fn show_again(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, form, channel) = (request.t(), &request.form, one(&request).await?);
     let results = ModelResult::of_form(form);

@@ -20,7 +20,7 @@ use crate::{
 
 /// Largest form with the results of a run.
 pub(super) const MAX_BYTES: usize = 2 << 20;
-/// Bytes of a result as a field. A form has up to three bytes for each of them.
+/// Bytes of a result as a field. Encoded in a form, each can take three bytes.
 const MAX_RESULT_BYTES: usize = 6 << 10;
 /// Fields of a form that the results are in.
 const FIELDS: [&str; 4] = ["tested", "use", "result", "untested"];
@@ -44,7 +44,7 @@ pub(super) struct TestedObject {
 pub(super) struct ModelResult {
     pub(super) model: String,
     accounts: Vec<TestedObject>,
-    /// Accounts that a field has no room for.
+    /// Number of accounts that do not fit into the field.
     #[serde(default, skip_serializing_if = "is_zero")]
     left_out: usize,
     /// Why no account was tested, in the reader's language.
@@ -107,15 +107,15 @@ impl ModelResult {
         !self.accounts.is_empty() && self.accounts.iter().all(|account| account.passed)
     }
 
-    /// The results in a form, at most those of one run. Those that cannot be read or are larger than [`Self::field`] makes them are
-    /// left out.
+    /// The results in a form, at most those of one run. Results that cannot be read, or that are larger than [`Self::field`] makes
+    /// them, are left out.
     pub(super) fn of_form(form: &FormData) -> Vec<Self> {
         let fields = form.all("result").filter(|field| field.len() <= MAX_RESULT_BYTES);
         fields.filter_map(|field| serde_json::from_str(field).ok()).take(MAX_MODELS).collect()
     }
 
-    /// The result as a field. Of one that is too large, errors are cut, then accounts are left out, those that passed first: a model
-    /// that has not worked does not become one that has.
+    /// The result as a field. If it is too large, errors are cut, then accounts are left out, passed ones first, so that a failed
+    /// model is never shown as passed.
     fn field(&self) -> String {
         let mut kept = self.clone();
         let mut most = 1_000;
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn last_row_says_what_was_not_tested() {
+    fn last_row_names_untested_models() {
         let tally = Tally::default();
         tally.count(true);
         tally.count(false);

@@ -51,7 +51,7 @@ impl TestUsage {
         Some(amount.unwrap_or_else(|| Amount::plain(t.say("price.none").to_owned())))
     }
 
-    /// All of it in words; `None`: the provider counted no tokens.
+    /// Everything in words; `None`: the provider counted no tokens.
     pub(super) fn text(&self, t: Locale) -> Option<String> {
         let (input, output) = self.counts()?;
         let tokens = t.say_with("test.tokens", &[("input", &input), ("output", &output)]);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn passed_test_says_its_tokens_and_their_cost() {
+    fn passed_test_shows_its_tokens_and_their_cost() {
         let t = Locale::EN;
         assert_eq!(passed(t, &usage(Some("0.0000125"))), "Passed · 1,209 tokens in, 3 out · cost $0.0000125");
         let cached = TestUsage { tokens_cache_read: Some(1_024), tokens_cache_write: Some(0), ..usage(Some("0.5")) };
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_price_is_said_in_words() {
+    fn unknown_price_is_shown_as_text() {
         let t = Locale::EN;
         assert_eq!(usage(None).cost(t).unwrap().text, "Not priced");
         assert!(passed(t, &usage(None)).ends_with("the channel has no price for the model"), "{}", passed(t, &usage(None)));

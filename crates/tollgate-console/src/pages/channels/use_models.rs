@@ -1,4 +1,4 @@
-//! The models that passed a test as what the channel serves: first what would change, then saving it.
+//! Makes the channel serve the models that passed a test: first a preview of the changes, then saving them.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -40,7 +40,7 @@ struct ModelChanges {
 }
 
 impl ModelChanges {
-    /// The form of the results has the tested models, and those of them to use.
+    /// The form of the results has the tested models and the chosen ones.
     fn of_results(form: &FormData, channel: &ChannelObject) -> Self {
         let served: HashSet<&str> = channel.serves.iter().map(|served| served.model.as_str()).collect();
         let used: HashSet<&str> = form.all("use").collect();
@@ -54,14 +54,14 @@ impl ModelChanges {
         }
     }
 
-    /// The form of this page has what was left ticked.
+    /// The form of this page has the models that are still chosen.
     fn of_ticks(form: &FormData) -> Self {
         let ticked = |name| form.all(name).map(str::to_owned).collect();
         Self { added: ticked("add"), removed: ticked("remove") }
     }
 }
 
-/// Shows what would change. Nothing is saved.
+/// Shows the changes. Nothing is saved.
 pub(super) async fn preview(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let channel = one(&request).await?;
     let changes = ModelChanges::of_results(&request.form, &channel);

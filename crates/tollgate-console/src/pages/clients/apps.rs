@@ -1,10 +1,10 @@
-//! Programs that are set up in their settings: where, and what is typed into which field, in the program's own words.
+//! Programs that are configured in their own settings: where, and the value of each field, in the program's own words.
 
 use tollgate_protocol::Protocol;
 
 use super::Lines;
 
-/// The place in the program, and its fields.
+/// The page of the program's settings, and its fields.
 fn settings(place: &str, fields: &[(&str, &str)]) -> String {
     let fields = fields.iter().map(|(label, value)| format!("{label}: {value}"));
     [format!("# {place}")].into_iter().chain(fields).collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! Lines in Go. An import that is not used does not compile.
+//! Lines in Go, where an unused import does not compile.
 
 use super::{Lines, TEXT, quoted};
 

@@ -15,7 +15,7 @@ enum Origin {
 /// An error: its id, its status, and its code for callers of chat completions and Responses, of the native protocol and of Messages.
 type Row = (&'static str, Origin, &'static str, [&'static str; 3]);
 
-/// Of each code that differs within a protocol only the first is shown.
+/// If the code differs within a protocol, only the first is shown.
 const ROWS: &[Row] = {
     use Origin::{Accounts, Gateway, Key, Request, Upstream};
     &[
@@ -82,7 +82,7 @@ pub(super) struct ErrorRow {
     pub(super) name: &'static str,
     /// Empty: that of the provider.
     pub(super) status: &'static str,
-    /// The codes of the protocols that have one, each once.
+    /// The codes of the protocols, without duplicates.
     pub(super) codes: Vec<&'static str>,
     pub(super) fix: &'static str,
 }
@@ -165,7 +165,7 @@ fn fix(t: Locale, id: &str) -> &'static str {
     }
 }
 
-/// Why no account can serve a request, as E40 to E42 say it in `x-tollgate-cause`.
+/// Why no account can serve a request: the causes that E40 to E42 name in `x-tollgate-cause`.
 #[derive(Debug)]
 pub(super) struct CauseRow {
     pub(super) word: &'static str,

@@ -159,7 +159,7 @@ pub(super) async fn of_callers(request: Arc<PageRequest>) -> Result<PageReply, P
     page(&request, t.say("reference.callers"), t.say("reference.callers_about"), ("/v1/openapi.json", found), other)
 }
 
-/// The reference of the admin API, for those who may read its document.
+/// The reference of the admin API, for readers who may read its document.
 pub(super) async fn of_admins(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let found: Value = request.read(operations::GET_OPENAPI, ApiCall::default()).await?;
@@ -196,7 +196,7 @@ fn page(
     PageReply::ok(&template)
 }
 
-/// The operations by their first tag, in the order in which the tags come up.
+/// The operations by their first tag, in the order in which the tags first occur.
 fn groups(t: Locale, paths: BTreeMap<String, BTreeMap<String, OperationObject>>) -> Vec<OperationGroup> {
     let mut groups: Vec<OperationGroup> = Vec::new();
     for (path, operations) in paths {

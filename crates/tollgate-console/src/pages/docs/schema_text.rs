@@ -1,4 +1,4 @@
-//! JSON schemas in words: what a value is, and the fields of an object.
+//! JSON schemas in words: the type of a value, and the fields of an object.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use crate::pages::{format, locale::Locale};
 
 /// Objects within objects that are described in place.
 const MAX_DEPTH: usize = 4;
-/// Words of an enumeration that are listed.
+/// Maximum number of listed words of an enumeration.
 const MAX_WORDS: usize = 24;
 
-/// What a value is, such as "list of Key".
+/// The type of a value, such as "list of Key".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SchemaType {
     pub(super) before: String,
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_are_said_in_words() {
+    fn schemas_are_described_as_text() {
         let of = |schema: Value| type_of(Locale::EN, &schema).whole();
         let key = json!({"$ref": "#/components/schemas/Key"});
         for (schema, said) in [

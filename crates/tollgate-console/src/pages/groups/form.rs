@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(chosen("channels=a%0D%0Ad&channel_tags=us"), ["a\r\nd", "b", "c"], "typed names stay");
         assert!(chosen("channel_tags=nowhere").is_empty());
         let sections = |channels: &[OfferableChannel]| offered(Locale::EN, &FormState::default(), channels).controls.len();
-        assert_eq!((sections(&channels), sections(&channels[3..])), (3, 2), "without tags there is nothing to choose");
+        assert_eq!((sections(&channels), sections(&channels[3..])), (3, 2), "without tags no field is shown");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) async fn sorted(request: &PageRequest, by: &str) -> Result<Option<Gro
     Ok(Some((groups, spent)))
 }
 
-/// Figures descend; groups without one come last.
+/// Figures are in descending order; groups without one come last.
 fn sort(groups: &mut [GroupObject], spent: &HashMap<String, GroupSpent>, by: &str) {
     let of = |group: &GroupObject| spent.get(&group.name);
     let sale = |group: &GroupObject| of(group).and_then(|spent| NanoUsd::parse(&spent.sale).ok()).map(|sale| sale.0);

@@ -41,7 +41,7 @@ pub(super) struct GroupObject {
     pub(super) tpm: u64,
     pub(super) concurrency: u64,
     pub(super) budget: Value,
-    /// Only in the list, as the following.
+    /// Only in the list, like the following fields.
     #[serde(default)]
     pub(super) member_count: Option<u64>,
     #[serde(default)]
@@ -91,7 +91,7 @@ pub(super) struct GroupRow {
     pub(super) offered: Option<String>,
     pub(super) channel_count: String,
     pub(super) channels: String,
-    /// How many names and patterns of models.
+    /// Number of names and patterns of models.
     pub(super) patterns: String,
     /// Names and patterns; empty for all models.
     pub(super) models: String,
@@ -101,14 +101,15 @@ pub(super) struct GroupRow {
     pub(super) price_limit: Vec<String>,
     /// The first limits and budgets.
     pub(super) limits: Vec<String>,
-    /// The others, and how many they are.
+    /// The others, and their number.
     pub(super) more_limits: Option<(String, Vec<String>)>,
     pub(super) spent: String,
     pub(super) spent_exact: String,
     pub(super) requests: String,
 }
 
-/// Limits that a row of the list shows at once. If there is one more, it takes no more space than its number.
+/// Limits that a row of the list shows at once. One more is shown too, because it takes no more space than the number
+/// would.
 const SHOWN_LIMITS: usize = 2;
 
 /// The first limits, and the others with their number.

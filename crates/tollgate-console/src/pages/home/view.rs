@@ -17,7 +17,7 @@ use crate::pages::{
 
 /// Models in the table.
 const MODELS: usize = 6;
-/// Number of news entries, and the time for which a model counts as new.
+/// Number of news entries, and how long a model counts as new.
 const NEWS: usize = 4;
 const NEW_FOR_MS: i64 = 30 * 86_400_000;
 
@@ -72,7 +72,7 @@ pub(super) struct BudgetView {
 }
 
 impl BudgetView {
-    /// Whether it is one of the member, and not of a key or of a group.
+    /// Whether it is the member's budget, and not that of a key or group.
     pub(super) fn is_of_member(&self) -> bool {
         self.of != "key" && self.group.is_none()
     }
@@ -114,7 +114,7 @@ pub(super) struct BudgetEntry {
     pub(super) action: &'static str,
     pub(super) is_blocking: bool,
     pub(super) renews_at: Option<TimeText>,
-    /// The day on which it is spent if the rest of the window is like its beginning.
+    /// The day on which it will be spent if spending continues at the same rate.
     pub(super) pace: Option<String>,
     /// Percent that is spent, for the meter.
     pub(super) percent: u32,
@@ -160,13 +160,13 @@ impl BudgetEntry {
     }
 }
 
-/// In the order of the page: those first that refuse requests once they are spent.
+/// In the order of the page: budgets that refuse requests once they are spent come first.
 pub(super) fn blocking_first(mut budgets: Vec<BudgetEntry>) -> Vec<BudgetEntry> {
     budgets.sort_by_key(|budget| !budget.is_blocking);
     budgets
 }
 
-/// Until when a monthly budget lasts, if that is before it renews.
+/// The day until which a monthly budget lasts, if it will be spent before it renews.
 fn pace(t: Locale, budget: &BudgetView, now: Timestamp) -> Option<String> {
     let amount = |text: &str| NanoUsd::parse(text).ok().map(|amount| i128::from(amount.0)).filter(|amount| *amount > 0);
     let (spent, left) = (amount(&budget.spent)?, amount(&budget.left)?);
@@ -181,7 +181,7 @@ fn pace(t: Locale, budget: &BudgetView, now: Timestamp) -> Option<String> {
     Some(t.say_with("home.pace_ends", &[("day", &at.text)]))
 }
 
-/// The way to the first answered request.
+/// The steps to the first answered request.
 #[derive(Debug)]
 pub(super) struct Steps {
     /// Name of the key to use.
@@ -201,7 +201,7 @@ impl Steps {
     }
 }
 
-/// A model that the reader uses, and how it does.
+/// A model that the reader uses, with its state.
 #[derive(Debug)]
 pub(super) struct UsedModel {
     pub(super) id: String,
@@ -210,7 +210,7 @@ pub(super) struct UsedModel {
     pub(super) day: Availability,
 }
 
-/// Of the models that were used, those that are still offered.
+/// The used models that are still offered.
 pub(super) fn used_models(t: Locale, document: &SquareDocument, used: &[String]) -> Vec<UsedModel> {
     let known = used.iter().filter_map(|name| document.data.iter().find(|model| model.id == *name));
     let row = |model: &crate::pages::models::SquareEntry| {

@@ -1,4 +1,4 @@
-//! A key beside the list of keys: its state, its use, what is left of its budgets, and what can be done with it.
+//! A key beside the list of keys: its state, its usage, the rest of its budgets, and the actions on it.
 
 use askama::Template;
 
@@ -63,7 +63,7 @@ impl KeyDrawer {
         })
     }
 
-    /// The key that the address of the list opens; none if it is not there or not the reader's.
+    /// The key that the address of the list opens; `None` if it does not exist or the reader may not see it.
     pub(super) async fn opened(request: &PageRequest) -> Result<Option<Self>, PageFailure> {
         let Some(id) = request.query.filled(OPEN).filter(|id| *id != NEW) else { return Ok(None) };
         let call = ApiCall { path: path_of(&[("key", id)]), ..ApiCall::default() };

@@ -1,4 +1,4 @@
-//! The use of a key in the last 30 days: figures that lead to the usage log, and its requests by outcome over time.
+//! The usage of a key in the last 30 days: figures that link to the usage log, and its requests by outcome over time.
 
 use tollgate_core::Timestamp;
 
@@ -35,7 +35,7 @@ pub(super) struct KeyFigures {
 }
 
 impl KeyFigures {
-    /// Without figures when the database is busy: the rest of the page matters more.
+    /// While the database is busy the page is shown without figures.
     pub(super) async fn read(request: &PageRequest, key: &KeyObject) -> Result<Option<Self>, ApiError> {
         let (t, now) = (request.t(), request.state.gateway.now());
         let whole = Period::of(&FormData::of(&[("range", RANGE)]), now);
@@ -60,7 +60,8 @@ impl KeyFigures {
     }
 }
 
-/// The beginning of the sums, and whether it is that of the whole time: a younger key has a chart of its own age.
+/// The beginning of the sums, and whether it is that of the whole range; the chart of a younger key begins when the key
+/// was made.
 fn begin(month: Timestamp, created_at: &str, now: Timestamp) -> (Timestamp, bool) {
     match parse_rfc3339(created_at).filter(|made| *made > month) {
         Some(made) => (made.min(now.plus_ms(-SHORTEST_MS)), false),

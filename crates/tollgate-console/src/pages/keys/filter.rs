@@ -15,7 +15,7 @@ pub(super) struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Values that cannot be are left out: an address may be typed.
+    /// Impossible values are ignored, because an address may be typed.
     pub(super) fn of(query: &FormData, is_operator: bool) -> Self {
         let is_known = |field: &str, value: &str| match field {
             "member" => is_operator,

@@ -1,4 +1,4 @@
-//! The form of a key: limits, budget, groups, price limit, and until when it is valid.
+//! The form of a key: limits, budget, groups, price limit and expiry.
 
 use serde_json::{Map, Value, json};
 use tollgate_core::Timestamp;
@@ -47,9 +47,9 @@ pub(super) const EXPIRES: &str = "expires";
 const VALID_FOR: &str = "valid_for";
 const NEVER: &str = "never";
 
-/// Days for which a key may be valid without typing a day.
+/// Selectable numbers of days for which a key is valid.
 const VALID_DAYS: [i64; 4] = [7, 30, 90, 365];
-/// Groups that can be chosen by a tick; more are typed.
+/// Maximum number of groups with checkboxes; with more, names are typed.
 const MAX_CHECKS: usize = 60;
 
 /// What the form of a key asks for.
@@ -76,8 +76,8 @@ pub(super) struct KnownGroup {
 }
 
 /// The groups of a key, given with their labels, in the order in which they are tried; `None` if there are too many to choose
-/// from. Those that are chosen already, such as the groups of a key that is duplicated, come first in their order, also if the
-/// reader could not name them.
+/// from. Chosen groups, such as those of a key that is duplicated, come first in their order, even if the reader may not
+/// choose them.
 pub(super) fn group_choice(t: Locale, state: &FormState, known: &[KnownGroup]) -> Option<Control> {
     let sent: Vec<String> =
         if state.has(GROUP) { state.all(GROUP).map(str::to_owned).collect() } else { typed_groups(state.value("groups")) };
@@ -133,7 +133,7 @@ pub(in crate::pages) fn expires_at(form: &FormData, now: Timestamp) -> Value {
         NEVER => Value::Null,
         "" => form.filled(EXPIRES).map_or(Value::Null, end_of),
         days => {
-            // Another number can only come from an address that was typed: it is refused as a day is.
+            // Any other number comes from a typed address, and is refused like an invalid day.
             let known = VALID_DAYS.into_iter().find(|known| known.to_string() == days);
             known.map_or_else(|| end_of(days), |days| end_of(&rfc3339(now.plus_ms(days * DAY_MS))[..10]))
         }

@@ -1,4 +1,4 @@
-//! The menu of a row in the list of keys: what can be done with the key now.
+//! The menu of a row in the list of keys: the actions that are possible now.
 
 use super::view::KeyObject;
 
@@ -12,7 +12,7 @@ pub(super) struct RowMenu {
 }
 
 impl RowMenu {
-    /// Where a group lets its members change nothing, the page of the key says so.
+    /// If a group lets its members change nothing, the page of the key says so.
     pub(super) fn of(key: &KeyObject, is_operator: bool) -> Self {
         let is_changeable = key.owner != "file";
         let (is_usable, is_off) = (key.is_active(), key.state == "disabled");

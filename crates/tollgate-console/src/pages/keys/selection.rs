@@ -179,7 +179,7 @@ async fn each(
     Ok((done, faults))
 }
 
-/// Asks for the name, or for the number of several.
+/// Asks for the name, or for several keys their number.
 pub(super) async fn ask_revoking(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let keys = chosen(&request, &request.query).await?;
     revoking_page(&request, &keys, &FormState::default(), Vec::new())
@@ -236,7 +236,7 @@ pub(super) async fn ask_groups(request: Arc<PageRequest>) -> Result<PageReply, P
     groups_page(&request, &keys, &FormState::of(common_groups(&keys)), Vec::new()).await
 }
 
-/// The groups of keys that all have the same ones.
+/// The groups of the keys, if all of them have the same groups.
 fn common_groups(keys: &[KeyObject]) -> FormData {
     let first = keys.first().map(|key| key.groups.as_slice()).unwrap_or_default();
     let common = if keys.iter().all(|key| key.groups == first) { first } else { &[] };
@@ -257,14 +257,14 @@ async fn groups_page(
     page(request, keys, (t.say("keys.move"), "move", Some(form)), state, faults)
 }
 
-/// Gives them these groups; none: the default group of each member.
+/// Sets the groups of the keys; without a group, each member's default group applies.
 pub(super) async fn set_groups(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let keys = chosen(&request, &request.form).await?;
     let Some(first) = keys.first() else { return Ok(back(&request, Toast::NoKeyChosen)) };
     let named = names(&request.form, "groups");
     let groups: Value = request.form.all(form::GROUP).chain(named).collect();
     let body = Map::from_iter([("groups".to_owned(), groups)]);
-    // A group that is not there is the same fault for every key.
+    // A missing group is the same fault for every key.
     let begin = match request.call(operations::CHANGE_KEY, ApiCall { body: body.clone(), ..of(&first.id) }).await {
         Ok(_) => 1,
         Err(error) if error.param().is_some() => {
@@ -279,8 +279,8 @@ pub(super) async fn set_groups(request: Arc<PageRequest>) -> Result<PageReply, P
     groups_page(&request, &keys, &FormState::of(request.form.clone()), faults).await
 }
 
-/// A page about the chosen keys, with its title, the last part of its path, and its form. Without a form there is only the list to go on to,
-/// and so it is without a key.
+/// A page about the chosen keys, with its title, the last part of its path, and its form. Without a form, or without a key, the page only
+/// links to the list.
 fn page(
     request: &PageRequest,
     keys: &[KeyObject],

@@ -1,4 +1,4 @@
-//! What all keys of a filter used together: requests and charges of this month and of today.
+//! The total usage of all keys of a filter: requests and charges of this month and of today.
 
 use serde::Deserialize;
 use tollgate_core::NanoUsd;
@@ -38,13 +38,13 @@ pub(super) async fn of(request: &PageRequest, filter: &KeyFilter, page: &ApiPage
     let pairs: Vec<(&str, &str)> = filter.pairs().into_iter().filter(|(name, _)| *name != "sort").collect();
     match request.read_kept::<Sums>(operations::SUM_KEYS, get(&pairs)).await {
         Ok(sums) => Ok(Some(text(t, &sums))),
-        // Too many keys to filter, or a busy database: the list matters more.
+        // With too many keys or a busy database the list is shown without sums.
         Err(error) if error.code() == "server_overloaded" || error.is_about_input() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The sums of a page that has all keys; `None` if their use is not known.
+/// The sums of a page that has all keys; `None` if their usage is not known.
 fn of_page(keys: &[KeyObject]) -> Option<Sums> {
     let sum = |period: fn(&KeyObject) -> Option<&PeriodUse>| {
         let used = keys.iter().map(period).collect::<Option<Vec<_>>>()?;

@@ -76,7 +76,7 @@ impl KeyObject {
         self.protocols.is_empty() || self.protocols.iter().any(|word| word == protocol.as_str())
     }
 
-    /// Whether the key is neither off nor expired: it works, or will again when a budget renews.
+    /// Whether the key is neither off nor expired: it works now, or when a budget renews.
     pub(super) fn is_active(&self) -> bool {
         matches!(self.state.as_str(), "active" | "exhausted")
     }
@@ -87,7 +87,7 @@ impl KeyObject {
     }
 }
 
-/// Use of a key in this UTC month, or on this UTC day.
+/// Usage of a key in this UTC month, or on this UTC day.
 #[derive(Debug, Deserialize)]
 pub(super) struct PeriodUse {
     pub(super) requests: u64,

@@ -34,7 +34,7 @@ pub(super) struct AttemptObject {
     message: Option<String>,
 }
 
-/// A request on a kept connection is sent at once; less is part of the wait for the first byte.
+/// Requests on kept connections are sent at once; a shorter time counts as waiting for the first byte.
 const SHOWN_FROM_US: u64 = 1_000;
 
 impl AttemptObject {
@@ -66,12 +66,12 @@ pub(super) struct AttemptRow {
     pub(super) phases: Vec<(&'static str, &'static str, String)>,
     pub(super) total: String,
     pub(super) cost: Amount,
-    /// What was asked of the upstream, and what it counted.
+    /// The request to the upstream, and the tokens that it counted.
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) error: Option<String>,
     /// The upstream's error message.
     pub(super) message: Option<String>,
-    /// What followed on an attempt that did not answer.
+    /// What happened after an attempt that did not answer.
     pub(super) after: Option<String>,
     pub(super) upstream_request_id: Option<String>,
 }
@@ -105,7 +105,7 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
     let rows = record.attempts.iter().enumerate().map(|(index, attempt)| {
         let offset = u64::try_from(micros(&attempt.at) - begin).unwrap_or(0);
         let first = attempt.first_byte_us.unwrap_or(attempt.duration_us).min(attempt.duration_us);
-        // Attempts beside each other overlap: there is no time before the second one.
+        // Hedged attempts overlap, so there is no gap before the second one.
         let gap = offset.saturating_sub(covered_until);
         covered_until = covered_until.max(offset.saturating_add(attempt.duration_us));
         let mark = result(t, attempt);
@@ -143,7 +143,7 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
     rows.collect()
 }
 
-/// Durations of the phases of an attempt that it reached, as long as in the time line.
+/// Durations of the phases that an attempt reached, as in the time line.
 fn phases(t: Locale, attempt: &AttemptObject, gap: u64) -> Vec<(&'static str, &'static str, String)> {
     let streamed = attempt.first_byte_us.and_then(|first| attempt.duration_us.checked_sub(first));
     let connected = attempt.connected_us();
@@ -157,7 +157,7 @@ fn phases(t: Locale, attempt: &AttemptObject, gap: u64) -> Vec<(&'static str, &'
     known.into_iter().filter_map(|(class, label, us)| Some((class, label, format::micros(t, us?)))).collect()
 }
 
-/// What the record does not say for the whole request.
+/// Facts that the record does not have for the whole request.
 fn attempt_facts(t: Locale, record: &RecordObject, attempt: &AttemptObject) -> Vec<(&'static str, String)> {
     let tokens = &attempt.tokens;
     let has_tokens = tokens.prompt() > 0 || tokens.answer() > 0;
@@ -178,8 +178,8 @@ fn attempt_facts(t: Locale, record: &RecordObject, attempt: &AttemptObject) -> V
     known.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
 }
 
-/// What followed on an attempt that did not answer, and until when its account cools; `None` of one that answered, that was
-/// cancelled, or beside which another one ran.
+/// What happened after an attempt that did not answer, and until when its account cools down; `None` for an attempt that
+/// answered, was cancelled, or ran beside another one.
 fn after(t: Locale, record: &RecordObject, index: usize) -> Option<String> {
     let attempt = &record.attempts[index];
     let next = record.attempts.get(index + 1);

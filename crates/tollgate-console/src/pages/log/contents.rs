@@ -43,7 +43,7 @@ struct ContentsPage {
     body: Text,
     answer: Option<Text>,
     curl: Option<String>,
-    /// Whether the reader sees what the upstream was sent.
+    /// Whether the reader sees the request to the upstream.
     sees_translation: bool,
     /// The conversation as the playground takes it.
     continued: Option<String>,
@@ -101,7 +101,7 @@ impl Text {
     }
 }
 
-/// JSON with a line for each member; other texts as they are.
+/// JSON with a line for each member; other texts unchanged.
 fn indented(text: &str) -> String {
     let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
     value.and_then(|value| serde_json::to_string_pretty(&value).ok()).unwrap_or_else(|| text.to_owned())

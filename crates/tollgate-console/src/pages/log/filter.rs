@@ -29,9 +29,9 @@ const FURTHER: [&str; 11] = ["range", "since", "until", "bars", AFTER, BACK, FOL
 const MAX_UNKNOWN: usize = 5;
 /// Set to `1` by the link to the fields for a fixed time, which are in a part of the form that is closed otherwise.
 pub(super) const CUSTOM: &str = "custom";
-/// The id of a request that is looked for.
+/// The id of a request to search for.
 pub(super) const REQUEST: &str = "request";
-/// The query of the list from which it is looked for.
+/// The query of the list that the search was started from.
 pub(super) const LIST: &str = "list";
 /// Set to `1` while new records are followed.
 const FOLLOW: &str = "follow";
@@ -41,7 +41,7 @@ const FOLLOW: &str = "follow";
 pub(super) struct FilterFault {
     /// The field of the form.
     pub(super) field: &'static str,
-    /// Field and what it takes, as a sentence.
+    /// The field and its valid values, as a sentence.
     pub(super) text: String,
     /// The field before it has the same fault.
     pub(super) is_repeated: bool,
@@ -92,7 +92,7 @@ impl LogFilter {
         self.values.iter().find(|(known, _)| *known == field).map_or("", |(_, value)| value)
     }
 
-    /// Whether it selects by more than the time.
+    /// Whether the filter selects by more than the time.
     pub(super) fn is_set(&self) -> bool {
         !self.values.is_empty()
     }
@@ -234,7 +234,7 @@ impl LogFilter {
         vec![FilterFault { field, text, is_repeated: false }]
     }
 
-    /// The parameters of an address that select nothing here, with what was probably meant.
+    /// The unknown parameters of an address, with the ones that were probably meant.
     pub(super) fn unknown(t: Locale, query: &FormData) -> Vec<String> {
         let known = || FIELDS.into_iter().chain(FURTHER);
         let others = query.pairs().map(|(name, _)| name).filter(|name| known().all(|known| known != *name));
@@ -248,7 +248,7 @@ impl LogFilter {
         others.take(MAX_UNKNOWN).map(say).collect()
     }
 
-    /// A fixed time as fields of the form hold it, in UTC: its beginning and its end, empty without one.
+    /// Beginning and end of a fixed time as the form's fields hold them, in UTC; empty without one.
     pub(super) fn fixed(&self) -> (String, String) {
         let field = |at: &str| at.trim_end_matches('Z').chars().take(16).collect::<String>();
         let since = if self.range.is_none() { field(&self.since) } else { String::new() };

@@ -27,7 +27,7 @@ pub(super) enum MessagePart {
     /// A call of a tool: its name, and the arguments as they were written.
     Call(String, String),
     Result(String),
-    /// An image or another medium, with its kind.
+    /// An image or other media, with its kind.
     Media(String),
 }
 
@@ -37,7 +37,7 @@ impl Message {
     }
 }
 
-/// The messages of a body; `None` if it is no JSON object, such as one whose end is missing.
+/// The messages of a body; `None` if it is not a JSON object, such as a truncated one.
 pub(super) fn of_request(protocol: Protocol, body: &str) -> Option<Vec<Message>> {
     let body: Value = serde_json::from_str(body).ok()?;
     let body = body.as_object()?;
@@ -76,7 +76,7 @@ pub(super) fn of_answer(protocol: Protocol, answer: &str) -> Option<Message> {
         Err(_) => {
             let events: Vec<Value> =
                 answer.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data:")?.trim()).ok()).collect();
-            // The last event of Responses has the whole answer.
+            // The last event of a Responses stream has the whole answer.
             let whole =
                 events.iter().rev().find(|event| event["type"] == "response.completed" || event["type"] == "response.incomplete");
             match whole {
@@ -248,7 +248,7 @@ fn item(item: &Value) -> Option<Message> {
     }
 }
 
-/// The texts of parts, one below the other.
+/// The texts of parts, joined by line breaks.
 fn joined(parts: &[MessagePart]) -> String {
     let text = |part: &MessagePart| match part {
         MessagePart::Text(text) | MessagePart::Thought(text) | MessagePart::Result(text) | MessagePart::Media(text) => text.clone(),

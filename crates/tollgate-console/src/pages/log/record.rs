@@ -180,15 +180,15 @@ pub(super) struct RecordDetail {
     pub(super) price: Option<PriceTable>,
     pub(super) costs: Vec<AttemptCost>,
     pub(super) trace: Vec<TraceRow>,
-    /// The path of the question why a channel of the trace is not chosen for this model and key.
+    /// The path to the question why a channel of the trace is not chosen for this model and key.
     pub(super) why: Option<String>,
     pub(super) catalog: String,
     pub(super) has_contents: bool,
-    /// Whether the reader sees what the upstream was sent, or why not.
+    /// Whether the reader sees the request to the upstream, or why not.
     pub(super) has_translation: bool,
 }
 
-/// What an attempt cost, if it cost something.
+/// The cost of an attempt, if it is not 0.
 #[derive(Debug)]
 pub(super) struct AttemptCost {
     /// The attempt's number in the time line.
@@ -377,12 +377,13 @@ fn price(t: Locale, lines: &LinesObject, (multiplier_label, amount_label): (&'st
     }
 }
 
-/// The candidates: those that were planned in their order, with what became of them, and why others were not.
+/// The candidates: planned accounts in their order with their results, and excluded accounts with the reasons.
 fn trace(t: Locale, record: &RecordObject) -> Vec<TraceRow> {
     // An account can be tried more than once: each of its attempts belongs to one entry.
-    let mut untold: Vec<&AttemptObject> = record.attempts.iter().collect();
+    let mut remaining: Vec<&AttemptObject> = record.attempts.iter().collect();
     let row = |entry: &TraceObject| {
-        let attempt = untold.iter().position(|attempt| entry.is_planned() && entry.is_of(attempt)).map(|at| untold.remove(at));
+        let attempt =
+            remaining.iter().position(|attempt| entry.is_planned() && entry.is_of(attempt)).map(|at| remaining.remove(at));
         TraceRow {
             channel: entry.channel.clone(),
             account: entry.account.clone().unwrap_or_default(),
@@ -398,7 +399,7 @@ fn trace(t: Locale, record: &RecordObject) -> Vec<TraceRow> {
     record.trace.iter().map(row).collect()
 }
 
-/// The path of the question, on the page of a channel that was excluded, else of the first one.
+/// The path of the question, on the page of an excluded channel if there is one, else of the first channel.
 fn why(record: &RecordObject) -> Option<String> {
     let named = || record.trace.iter().filter(|entry| !entry.channel.is_empty());
     let entry = named().find(|entry| !entry.is_planned()).or_else(|| named().next())?;
@@ -416,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selection_tells_what_became_of_each_candidate() {
+    fn selection_has_the_result_of_each_candidate() {
         let tokens = json!({"input": 0, "output": 0, "cache_read": 0, "cache_write": 0, "thinking": 0, "image": 0, "audio": 0,
             "source": "provider"});
         let attempt = |account: &str, status: Option<u16>, result: &str, ms: u64| {

@@ -25,7 +25,7 @@ pub(super) enum SearchedId {
     Missing(String),
 }
 
-/// Looks for a record among those that the reader sees.
+/// Searches for a record among those that the reader may see.
 pub(super) async fn of_id(request: &PageRequest, id: &str) -> Result<SearchedId, PageFailure> {
     let t = request.t();
     if !id.starts_with(PREFIX) {

@@ -1,5 +1,5 @@
-//! What a request became on its way to the upstream: the body that the caller sent beside the one for the upstream, the answer in both
-//! protocols, and what became of each parameter. For operators who may read its contents.
+//! The translation of a request: the caller's body beside the upstream's, the answer in both protocols, and the handling of each
+//! parameter. For operators who may read its contents.
 
 mod marked;
 
@@ -36,7 +36,7 @@ struct TranslationPage {
     is_admin: bool,
     group: Option<String>,
     key: String,
-    /// Why the body for the upstream cannot be written again.
+    /// Why the body for the upstream cannot be reconstructed.
     fault: Option<String>,
     is_current: bool,
     from: &'static str,
@@ -48,7 +48,7 @@ struct TranslationPage {
     answer: Option<Pair>,
 }
 
-/// A text as the caller's side has it, and as the upstream's side has it.
+/// A text in the caller's protocol and in the upstream's.
 #[derive(Debug)]
 struct Pair {
     caller: Vec<BodyLine>,
@@ -153,7 +153,7 @@ enum Side {
     Upstream,
 }
 
-/// The members of a body that are marked: in the caller's those that were changed, in the upstream's what became of them.
+/// The marked members of both bodies: changed ones in the caller's, their results in the upstream's.
 fn marks(found: &TranslationObject, side: Side) -> Vec<LineMark> {
     let mark = |parameter: &ParameterObject| {
         let (tone, sign) = match parameter.outcome.as_str() {

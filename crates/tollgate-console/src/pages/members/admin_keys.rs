@@ -38,7 +38,7 @@ struct AdminKeysPage {
     t: Locale,
     tabs: Vec<Tab>,
     banner: Option<String>,
-    /// The key that was just made, this once.
+    /// The key that was just made, shown only once.
     made: Option<MadeAdminKey>,
     form: FormView,
     /// Whether revoked keys are listed, too.
@@ -113,7 +113,7 @@ impl AdminKeyRow {
     }
 }
 
-/// The initial values of the form. A key that is forgotten ends by itself; an alert comes before.
+/// The initial values of the form. A forgotten key expires by itself, after an alert.
 fn defaults() -> FormState {
     FormState::of(FormData::of(&[("scope", "operator"), ("valid_for", "90")]))
 }
@@ -183,7 +183,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 }
 
 fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
-    // The scope `member` needs a member; a name that is typed may be unknown.
+    // The scope `member` needs a member, and a typed name may be unknown.
     let of_member = if form.filled("member").is_some() { "unknown_member" } else { "member_needed" };
     let places = [
         ("name", "name", "name"),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_and_unknown_members_are_told_apart() {
+    fn missing_and_unknown_members_are_distinguished() {
         let fault = |sent: &[u8]| {
             let error = ApiError::value("member", "is needed for the scope `member`");
             let state = refused(Locale::EN, &FormData::parse(sent), error).unwrap();

@@ -1,4 +1,4 @@
-//! A member beside the list of members: state, use of this month, groups, limits, and what leads further.
+//! A member beside the list of members: state, usage of this month, groups, limits, and links to more.
 
 use std::slice;
 
@@ -59,7 +59,7 @@ impl MemberDrawer {
         })
     }
 
-    /// The member that the address of the list opens; none if there is no such member.
+    /// The member that the address of the list opens; `None` if there is no such member.
     pub(super) async fn opened(request: &PageRequest) -> Result<Option<Self>, PageFailure> {
         let Some(id) = request.query.filled(OPEN) else { return Ok(None) };
         let call = ApiCall { path: path_of(&[("name", id)]), ..ApiCall::default() };

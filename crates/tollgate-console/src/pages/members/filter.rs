@@ -17,7 +17,7 @@ pub(super) struct MemberFilter {
 }
 
 impl MemberFilter {
-    /// Values that cannot be are left out: an address may be typed.
+    /// Impossible values are ignored, because an address may be typed.
     pub(super) fn of(query: &FormData) -> Self {
         let is_known = |field: &str, value: &str| match field {
             "role" => ROLES.contains(&value),

@@ -66,7 +66,7 @@ impl MemberGroups {
     }
 }
 
-/// The groups that a form chooses, as the admin API takes them.
+/// The groups that are chosen in a form, as the admin API takes them.
 pub(super) fn chosen(form: &FormData) -> Value {
     form.all("groups").map(str::trim).filter(|name| !name.is_empty()).collect()
 }

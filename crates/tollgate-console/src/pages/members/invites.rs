@@ -125,7 +125,7 @@ async fn invites_page(request: &PageRequest, state: &FormState, link: Option<Str
         MemberGroups::read(request).await?.private_control(t, state),
         state.typed("expires", t.say("members.invite_until"), "date").hint(t.say("members.invite_until_hint")),
     ];
-    // The newest are on the first page. On each, those that can still be used come first.
+    // The newest invites are on the first page. On each page, those that can still be used come first.
     let mut rows: Vec<InviteRow> = found.items.iter().map(|invite| InviteRow::of(t, invite)).collect();
     rows.sort_by_key(|row| !row.is_open);
     let count = t.say_count("members.invite_one", "members.invite_count", u64::try_from(rows.len()).unwrap_or(u64::MAX));

@@ -1,5 +1,5 @@
-//! How a member signs in, changed by an admin: address, link for a new password, codes, passkeys, the account of the OpenID
-//! provider, sessions.
+//! An admin's changes of how a member signs in: address, link for a new password, codes, passkeys, the account of the
+//! OpenID provider, sessions.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ pub(super) async fn remove_passkeys(request: Arc<PageRequest>) -> Result<PageRep
     }
 }
 
-/// Forgets the account of the OpenID provider. The member's sessions end.
+/// Unlinks the account of the OpenID provider. The member's sessions end.
 pub(super) async fn unlink(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
     let call = ApiCall { body: Map::from_iter([("oidc".to_owned(), Value::from(false))]), ..of_member(&request) };
@@ -81,7 +81,7 @@ pub(super) async fn unlink(request: Arc<PageRequest>) -> Result<PageReply, PageF
     }
 }
 
-/// Ends a session of the member. If it is the one of the request, the answer has the cookie that ends with it.
+/// Ends a session of the member. If it is the session of the request, the answer also removes its cookie.
 pub(super) async fn end_session(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
     let page = format!("/members/{}", member.id);

@@ -120,7 +120,7 @@ impl MemberRow {
             mark: status(t, &member.status),
             groups: member.groups.join(t.say("list.separator")),
             billing: billing(t, &member.billing),
-            // A member who pays afterwards owes something in the normal course.
+            // A postpaid member normally has a negative balance.
             is_overdrawn: member.billing == "prepaid" && balance.is_some_and(|balance| is_spent(balance)),
             balance: balance.map(|balance| money::cents(t, balance)),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
@@ -149,7 +149,7 @@ pub(super) struct MemberDetail {
 
 #[derive(Debug)]
 pub(super) struct LoginView {
-    /// As it was typed, if it was refused.
+    /// The typed value, if it was refused.
     pub(super) email: String,
     pub(super) email_fault: Option<String>,
     pub(super) has_password: bool,

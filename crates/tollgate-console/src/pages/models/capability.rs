@@ -34,7 +34,7 @@ impl Capability {
         }
     }
 
-    /// Parameters of any protocol that ask for it.
+    /// Parameters of any protocol that request it.
     const fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::Tools => &["tools"],

@@ -13,7 +13,7 @@ const PARAMETER: &str = "currency";
 const COOKIE: &str = "tollgate_currency";
 const YEAR_S: u32 = 31_536_000;
 
-/// The locale of the request with the currency that is asked for, else the one chosen before.
+/// The locale of the request with the requested currency, else the one chosen before.
 pub(super) fn locale(request: &PageRequest) -> Locale {
     let chosen = request.query.filled(PARAMETER).or_else(|| cookie(&request.headers, COOKIE));
     match chosen {

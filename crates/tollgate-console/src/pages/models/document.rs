@@ -24,7 +24,7 @@ pub(crate) struct SquareParameters {
     pub(crate) supported: Vec<String>,
     pub(crate) dropped: Vec<String>,
     pub(crate) unsupported: Vec<String>,
-    /// Parameters that only some channels support, or that some leave out.
+    /// Parameters that only some channels support, or that some channels drop.
     pub(crate) partly: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct SquareTimes {
 }
 
 impl SquareEntry {
-    /// The offer of a group, or the cheapest one; of equal ones the first.
+    /// The offer of a group, or the cheapest one; the first of equally cheap ones.
     pub(crate) fn offer(&self, group: Option<&str>) -> Option<&ModelOffer> {
         match group {
             Some(group) => self.groups.iter().find(|offer| offer.group == group),

@@ -76,7 +76,7 @@ pub(crate) struct SquareFilter {
     pub(crate) is_table: bool,
 }
 
-/// A model with the offer that its price is shown of.
+/// A model with the offer whose price is shown.
 type Found<'a> = (&'a SquareEntry, &'a ModelOffer);
 
 impl SquareFilter {
@@ -216,7 +216,7 @@ fn can(offer: &ModelOffer, word: &str, known: &Capabilities) -> bool {
     Capability::ALL.into_iter().any(|capability| capability.word() == word && known.has(offer, capability))
 }
 
-/// Whether the price per million input tokens is at most so many USD; 0: any, none included.
+/// Whether the price per million input tokens is at most so many USD; 0: any, models without a price included.
 fn costs_at_most(offer: &ModelOffer, most: u64) -> bool {
     let most_nano = i64::try_from(most).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
     most == 0 || input_price(offer).is_some_and(|price| price <= most_nano)
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(select("q=small+two"), ["b"]);
         assert_eq!(select("input=audio"), Vec::<String>::new());
         assert_eq!(select("protocol=openai&protocol=gemini"), Vec::<String>::new());
-        assert_eq!(select("sort=%00&context=-1&group=unknown"), ["a", "b", "c"], "what is unknown changes nothing");
+        assert_eq!(select("sort=%00&context=-1&group=unknown"), ["a", "b", "c"], "unknown values change nothing");
     }
 
     #[test]

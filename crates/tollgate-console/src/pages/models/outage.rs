@@ -17,7 +17,7 @@ use crate::{
     square::outage::{self, Outage},
 };
 
-/// Keys of the reader that are looked at.
+/// Maximum number of the reader's keys that are checked.
 const MAX_KEYS: &str = "5";
 
 /// An outage: the keys or the group that it concerns, and its causes.
@@ -40,7 +40,7 @@ struct OwnKey {
 pub(super) async fn load(request: &PageRequest, model: &str, offer: &ModelOffer) -> Result<Vec<OutagePart>, ApiError> {
     let t = request.t();
     let protocol = Protocol::ALL.into_iter().find(|protocol| offer.has_protocol(protocol.as_str()));
-    // An explanation is of a request that generates.
+    // An explanation is for a request that generates text.
     let Some(protocol) = protocol.filter(|_| offer.kind != "embedding") else { return Ok(Vec::new()) };
     if let Some(found) = outage::of_group(&request.state, &offer.group, model, protocol).await? {
         return Ok(vec![part(t, t.say_with("outage.of_group", &[("group", &offer.group)]), &found)]);

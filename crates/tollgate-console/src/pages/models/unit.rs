@@ -24,7 +24,7 @@ pub(crate) enum TokenUnit {
 impl TokenUnit {
     pub(crate) const ALL: [Self; 2] = [Self::Million, Self::Thousand];
 
-    /// The unit that is asked for, else the one chosen before.
+    /// The requested unit, else the one chosen before.
     pub(super) fn of(query: &FormData, headers: &HeaderMap) -> Self {
         let word = query.filled("unit").or_else(|| cookie(headers, COOKIE)).unwrap_or_default();
         Self::ALL.into_iter().find(|unit| unit.word() == word).unwrap_or_default()
@@ -50,7 +50,7 @@ impl TokenUnit {
         format!("{COOKIE}={}; Path=/; SameSite=Lax; Max-Age={YEAR_S}", self.word())
     }
 
-    /// A price as it is shown. Kinds that are not counted in tokens have no unit.
+    /// A price as text. Kinds that are not counted in tokens have no unit.
     pub(crate) fn show(self, t: Locale, kind: &str, decimal: &str) -> Amount {
         let is_of_tokens = !matches!(kind, "per_request" | "web_search" | "server_tools");
         match self {
@@ -60,7 +60,7 @@ impl TokenUnit {
     }
 }
 
-/// A decimal with its point three digits to the left, exactly.
+/// A decimal divided by 1,000, exactly.
 fn thousandth(decimal: &str) -> String {
     let (sign, unsigned) = decimal.strip_prefix('-').map_or(("", decimal), |rest| ("-", rest));
     let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));

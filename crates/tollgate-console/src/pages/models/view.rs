@@ -32,7 +32,7 @@ pub(crate) struct StateText {
     pub(crate) until: Option<TimeText>,
 }
 
-/// Availability over a span of time: figures, and a strip of which each cell is a span.
+/// Availability over a period: figures, and a strip with a cell for each span of time.
 #[derive(Debug)]
 pub(crate) struct Availability {
     pub(crate) share: Option<String>,
@@ -162,7 +162,7 @@ pub(crate) fn state(t: Locale, offer: &ModelOffer) -> StateText {
 
 /// Kinds of tokens that every card shows.
 const MAIN: [&str; 3] = ["input", "output", "cache_read"];
-/// The others, in the order of the price table.
+/// The other kinds, in the order of the price table.
 const OTHERS: [&str; 8] =
     ["cache_write", "cache_write_1h", "thinking", "image", "audio", "per_request", "web_search", "server_tools"];
 
@@ -291,7 +291,7 @@ impl OfferRow {
     }
 }
 
-/// The parameters of an offer by protocol and by what happens to them: those that are refused first.
+/// The parameters of an offer by protocol and by what happens to them, refused ones first.
 pub(crate) fn parameters(t: Locale, document: &SquareDocument, offer: &ModelOffer) -> Vec<ParameterRow> {
     let mut rows = Vec::new();
     for offered in &offer.protocols {
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(shown, [("$2.16", Some("$2.40")), ("$12.00", None)]);
         assert!(
             prices(Locale::EN, TokenUnit::Million, &Value::Null, &Value::Null, &MAIN).is_empty(),
-            "not priced is no price of 0"
+            "a model without a price differs from a free one"
         );
     }
 

@@ -62,13 +62,13 @@ impl Split {
         }
     }
 
-    /// True if there may be so many that sums over time are read only for the largest.
+    /// True if there may be too many parts, so that sums over time are read only for the largest.
     const fn is_of_many(self) -> bool {
         matches!(self, Self::Key | Self::Member)
     }
 }
 
-/// An amount over time: how it is split, and of which channel it is.
+/// An amount over time: how it is split, and for which channel.
 #[derive(Clone, Copy)]
 struct Spending<'a> {
     split: Split,
@@ -94,7 +94,7 @@ pub(in crate::pages) struct SpendChart {
     pub(in crate::pages) chart: Chart,
 }
 
-/// One of the largest: its name, and the charges in each bar.
+/// One of the largest parts: its name, and the charges in each bar.
 struct Part {
     id: String,
     name: String,
@@ -281,7 +281,7 @@ async fn all(request: &PageRequest, period: &Period, spending: &Spending<'_>, ax
     Ok(parts)
 }
 
-/// The largest over time. The sums by time are read for each separately.
+/// The largest parts over time. The sums by time are read for each separately.
 async fn largest(request: &PageRequest, period: &Period, split: Split, axis: &Axis) -> Result<Vec<Part>, ApiError> {
     let found = sums::rows(request, period, &[("by", split.word()), ("sort", "sale"), ("rows", "8"), sums::WITHOUT_TIMES]).await?;
     let mut parts = Vec::new();

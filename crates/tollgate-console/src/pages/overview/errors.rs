@@ -1,4 +1,5 @@
-//! Requests that were not completed: by who is at fault, and the latest, of all or of a channel, with what to do about each.
+//! Requests that were not completed, of the gateway or of a channel: counts by owner of the fault, and the latest ones with
+//! advice for each.
 
 use serde::Deserialize;
 use tollgate_core::{Fault, Outcome};
@@ -22,7 +23,7 @@ use crate::{
 const MAX_OF_OWNER: usize = 4;
 /// The latest errors that are shown.
 const MAX_RECENT: u64 = 10;
-/// Outcomes whose latest records are shown. A caller that left needs nothing.
+/// Outcomes whose latest records are shown. A caller that left needs no action.
 const FAILED: [&str; 3] = ["refused", "upstream_broke", "gateway_stopped"];
 
 #[derive(Debug)]
@@ -150,8 +151,8 @@ struct FailedAttempt {
     status: Option<u16>,
 }
 
-/// The latest errors of the records that a filter selects. Their sums over time show since when there were enough, so that few
-/// records are read.
+/// The latest errors of the records that a filter selects. Sums over time show how far back enough of them occurred, so that
+/// few records are read.
 pub(in crate::pages) async fn recent(
     request: &PageRequest,
     buckets: &Buckets,
@@ -178,7 +179,7 @@ fn narrowed(buckets: &[Bucket], outcome: &str) -> Option<(String, String)> {
         count = count.saturating_add(bucket.of(outcome));
         count >= MAX_RECENT
     });
-    // There are fewer than the list holds, so all of them are read.
+    // There are fewer than the list shows, so all of them are read.
     let first = first.or_else(|| buckets.iter().find(|bucket| bucket.of(outcome) > 0)).unwrap_or(last);
     Some((first.at.clone(), last.end()))
 }

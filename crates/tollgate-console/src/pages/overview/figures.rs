@@ -1,4 +1,4 @@
-//! The figures at the top, each with its change to the period before and its course.
+//! The figures at the top, each with its change against the previous period and its trend.
 
 use super::{
     change,
@@ -19,7 +19,7 @@ pub(super) struct Tile {
     pub(super) link: Option<String>,
 }
 
-/// Colour of a change for the better and for the worse.
+/// Colours of an improvement and of a deterioration.
 const fn tone(is_better: bool) -> &'static str {
     if is_better { "ok" } else { "warn" }
 }
@@ -29,7 +29,7 @@ fn millionths(part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(part) * 1_000_000 / u128::from(whole.max(1))).unwrap_or(1_000_000)
 }
 
-/// Figures that do not come from sums.
+/// Figures that are not read from sums.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Busyness<'a> {
     pub(super) in_flight: u64,

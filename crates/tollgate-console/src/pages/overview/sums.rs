@@ -53,7 +53,7 @@ pub(in crate::pages) struct Times {
     pub(in crate::pages) p99: u64,
 }
 
-/// Sums over attempts: those of a request that another account answered count here too.
+/// Sums over attempts, including those of requests that another account answered.
 #[derive(Debug, Deserialize)]
 pub(in crate::pages) struct AttemptSum {
     pub(in crate::pages) of: String,
@@ -95,7 +95,8 @@ impl AttemptFigures {
     }
 }
 
-/// The path of the usage log with the requests whose attempt on a channel failed, also those that another account then answered.
+/// The path of the usage log with the requests whose attempt on a channel failed, including those that another account then
+/// answered.
 pub(in crate::pages) fn failed_at(period: &Period, channel: &str, more: &[(&str, &str)]) -> String {
     let mut pairs = vec![("tried_channel", channel), ("tried_failed", "true")];
     pairs.extend(more);
@@ -135,7 +136,7 @@ impl Totals {
     }
 }
 
-/// The parameter of sums of which no times are shown.
+/// The parameter for sums whose times are not shown.
 pub(in crate::pages) const WITHOUT_TIMES: (&str, &str) = ("percentiles", "false");
 
 /// The rows of a summary over a period.
@@ -156,8 +157,8 @@ pub(in crate::pages) async fn attempts(
     Ok(read::<ApiPage<AttemptSum>>(request, period, operations::SUM_ATTEMPTS, pairs).await?.items)
 }
 
-/// The answer of an operation for a period. Answers for a period of several days are cached briefly for all operators, so that an
-/// overview that many have open costs as much as one.
+/// The answer of an operation for a period. Answers for a period of several days are cached briefly for all operators, so that
+/// many open overviews cost as much as one.
 pub(in crate::pages) async fn read<T: DeserializeOwned>(
     request: &PageRequest,
     period: &Period,

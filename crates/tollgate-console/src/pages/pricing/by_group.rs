@@ -32,7 +32,7 @@ pub(super) use factors::save;
 const PAGE: &str = "50";
 /// Groups whose factors are read.
 const MAX_GROUPS: &str = "1000";
-/// Groups side by side; the admin API shows as many.
+/// Maximum number of groups side by side, as in the admin API.
 const COLUMNS: usize = 8;
 
 #[derive(Debug, Template)]

@@ -336,7 +336,7 @@ mod tests {
         let form = values(&full.price, 0, &full);
         assert_eq!(entry(&form, Some(&full.price)).unwrap(), full.price);
         assert_eq!(sections(Locale::EN, &FormState::of(form), Some(&full.price)).len(), 3 + 16);
-        // Fields that are not sent because of the bound of a form would be tiers that are lost.
+        // Fields beyond the bound of a form would not be sent, and their tiers would be lost.
         assert!(values(&full.price, 0, &full).pairs().count() + 16 * KINDS.len() < 256);
     }
 

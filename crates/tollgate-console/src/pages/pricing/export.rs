@@ -73,7 +73,7 @@ fn lines(prices: &PricesObject, now: &str) -> Vec<CsvLine> {
     prices.served_by.iter().map(|cost| served(Some(cost))).collect()
 }
 
-/// USD per million tokens after multipliers: input, output, input read from a cache. Of a free model 0, of one without a price empty.
+/// USD per million tokens after multipliers: input, output, input read from a cache. 0 for a free model, empty without a price.
 fn figures(price: Option<&Value>) -> [String; 3] {
     let is_free = price.is_some_and(|price| price["free"] == true);
     let figure = |kind| price.and_then(|price| price[kind].as_str()).map(str::to_owned);

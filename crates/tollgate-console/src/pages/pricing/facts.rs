@@ -49,7 +49,7 @@ struct FactsPage {
     form: FormView,
 }
 
-/// The row of a model, which it may not have.
+/// The row of a model, if it has one.
 #[derive(Debug, Default, Deserialize)]
 struct ModelObject {
     #[serde(default)]

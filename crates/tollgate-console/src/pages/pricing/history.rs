@@ -1,4 +1,4 @@
-//! The history of sale prices and of what channels cost: of one model, or of all.
+//! The history of sale prices and of channels' costs, for one model or all.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Import of a price list: compared with the catalog first, then the rows that were picked are written. Prices that were set by hand stay.
+//! Import of a price list: first a comparison with the catalog, then writing the picked rows. Prices that were set by hand are kept.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ struct Difference {
     /// Hidden fields with the list, for importing the picked rows.
     hidden: Vec<(&'static str, String)>,
     file: String,
-    /// Price limits would leave a model without an account: it has to be confirmed.
+    /// Price limits would leave a model without an account, so the import must be confirmed.
     must_confirm: bool,
 }
 
@@ -96,7 +96,7 @@ pub(in crate::pages) struct ImportRow {
     loses_figures: bool,
     is_same: bool,
     pub(in crate::pages) before: String,
-    /// The figures of the list beside those before; none for a price without figures.
+    /// The figures of the list beside the current ones; empty for a price without figures.
     figures: Vec<ComparedFigure>,
     pub(in crate::pages) after: String,
     /// Why it is kept or skipped, and the notes of the list.
@@ -294,7 +294,7 @@ pub(super) async fn apply(request: Arc<PageRequest>) -> Result<PageReply, PageFa
     }
 }
 
-/// The difference again, with the fault above it.
+/// Shows the difference again, with the fault above it.
 async fn refuse_apply(request: &PageRequest, error: ApiError, must_confirm: bool) -> Result<PageReply, PageFailure> {
     match difference(request, must_confirm).await {
         Ok(difference) => {

@@ -37,7 +37,7 @@ pub(super) async fn sorted(request: &PageRequest, now: &str, by: &str) -> Result
     Ok(read.map(|models| sort(models, now, by)))
 }
 
-/// Prices descend, margins ascend; models without one come last.
+/// Prices are in descending order, margins in ascending order; models without one come last.
 fn sort(mut models: Vec<PricesObject>, now: &str, by: &str) -> Vec<PricesObject> {
     if by != "margin" {
         models.sort_by_cached_key(|model| Reverse(price(model, now, by)));

@@ -168,7 +168,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let query = &of_key(query);
     let mut state = FormState::of(if query.has("input") { query.clone() } else { defaults(query) });
     let (mut found, mut namesakes) = (None, Vec::new());
-    // Without a caller it is a form that was not filled in yet.
+    // Without a caller the form was not filled in yet.
     if query.filled("model").is_some() && (query.filled("group").is_some() || query.filled("key").is_some()) {
         let sent = match body(query) {
             Ok(body) => request.read(operations::SIMULATE_PRICE, ApiCall { body, ..ApiCall::default() }).await,
@@ -210,7 +210,7 @@ async fn keys_named(request: &PageRequest, name: &str) -> Result<Vec<KeyObject>,
     Ok(keys)
 }
 
-/// The form without the group where a key is named: the key decides its groups.
+/// The form without the group if a key is named, because the key determines the groups.
 fn of_key(query: &FormData) -> FormData {
     let has_key = query.filled("key").is_some();
     let pairs = query.pairs().map(|(name, value)| {

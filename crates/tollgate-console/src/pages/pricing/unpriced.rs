@@ -1,4 +1,4 @@
-//! Models that are served without a price, with their calls, and the groups in which that matters.
+//! Models that are served without a price, with their calls, and the groups that refuse them.
 
 use std::sync::Arc;
 

@@ -92,7 +92,7 @@ pub(super) fn short(t: Locale, price: &Value) -> String {
     }
 }
 
-/// Channels of a row; the page of the model has them all.
+/// Maximum number of channels in a row; the page of the model has all.
 const CHANNELS: usize = 3;
 
 #[derive(Debug)]

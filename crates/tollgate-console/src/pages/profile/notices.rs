@@ -1,4 +1,4 @@
-//! The thresholds of own budgets and of the balance at which the member is notified, and whether by mail.
+//! The thresholds of the member's budgets and balance for notices, and whether notices are mailed.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub(super) struct NoticesView {
 impl NoticesView {
     pub(super) fn of(request: &PageRequest, form: &FormState, has_email: bool) -> Self {
         let (t, kept) = (request.t(), request.kept_preferences().cloned().unwrap_or_default());
-        let percents = kept.told_at_percents().iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        let balance = kept.told_below().to_usd_string();
+        let percents = kept.effective_percents().iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let balance = kept.effective_balance().to_usd_string();
         let mail = if kept.notice_mail { "true" } else { "" };
         let kept =
             FormState::of(FormData::of(&[("notice_percents", &percents), ("notice_balance", &balance), ("notice_mail", mail)]));
@@ -82,7 +82,7 @@ pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageF
     }
 }
 
-/// What is the default stays unset, so that it follows a later default.
+/// A value that equals the default is left unset, so that it follows later changes of the default.
 async fn store(request: &PageRequest) -> Result<(), ApiError> {
     let form = &request.form;
     let percents = percents(form.value("notice_percents"))?;

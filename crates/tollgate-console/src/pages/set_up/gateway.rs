@@ -52,7 +52,7 @@ struct GatewayPage {
     banner: Option<String>,
     controls: Vec<Control>,
     square_public: Option<Control>,
-    /// Settings that another source than the database sets: label, value, and the source.
+    /// Settings with a source other than the database: label, value, and the source.
     fixed: Vec<FixedSetting>,
     /// Address of the console, which is read at the start.
     console_url: String,
@@ -190,7 +190,7 @@ fn wanted(form: &FormData, field: &str, setting: &EffectiveSetting) -> Option<St
     (setting.writable && setting.value.as_deref().unwrap_or_default() != value).then_some(value)
 }
 
-/// Stores the fields that changed. The first that is refused ends it; those before it are kept.
+/// Stores the changed fields, up to the first that is refused; earlier ones are kept.
 async fn store(request: &PageRequest) -> Result<(), ApiError> {
     let (form, settings) = (&request.form, request.state.gateway.settings());
     let has_rate = form.filled("currency_per_usd").is_some();
@@ -208,7 +208,7 @@ async fn store(request: &PageRequest) -> Result<(), ApiError> {
         };
         match sent {
             Ok(_) => {}
-            // Nothing is stored: the default applies already.
+            // Nothing is stored, because the default applies already.
             Err(error) if error.status == http::StatusCode::NOT_FOUND => {}
             Err(error) if reason.is_empty() => return Err(error.about(field)),
             Err(error) => return Err(error.about(field).because(reason)),

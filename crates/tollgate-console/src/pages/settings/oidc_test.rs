@@ -1,4 +1,4 @@
-//! The test of the OpenID provider, as stages with what each found.
+//! The test of the OpenID provider: its stages with their findings.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -95,7 +95,7 @@ mod tests {
     use crate::oidc::OidcStage;
 
     #[test]
-    fn every_stage_has_a_name_and_the_end_says_the_result() {
+    fn every_stage_has_a_name_and_the_end_shows_the_result() {
         for t in [Locale::EN, Locale::ZH_CN] {
             for word in OidcStage::WORDS {
                 assert_ne!(name(t, word), *word, "{word}");

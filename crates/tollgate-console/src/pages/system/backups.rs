@@ -60,7 +60,7 @@ struct CheckObject {
 pub(super) struct BackupPart {
     pub(super) is_supported: bool,
     pub(super) mark: Mark,
-    /// Interval and number that are kept, as a sentence; none without a schedule.
+    /// The interval and the number of kept backups, as a sentence; `None` without a schedule.
     pub(super) schedule: Option<String>,
     pub(super) folder: String,
     pub(super) next: Option<TimeText>,
@@ -74,14 +74,14 @@ pub(super) struct BackupPart {
 /// A backup, or a scheduled one that failed.
 #[derive(Debug)]
 pub(super) struct BackupRow {
-    /// When it was begun; of failures in a row the first.
+    /// When it began; for consecutive failures, when the first one began.
     pub(super) begun: Option<TimeText>,
     pub(super) is_scheduled: bool,
     /// The backup; `None`: it failed.
     pub(super) file: Option<BackupFileCell>,
-    /// The result of its last check; of one that failed, that it was not made.
+    /// The result of its last check, or that it was not made.
     pub(super) mark: Mark,
-    /// When it was checked, or when the last of several failed.
+    /// When it was checked, or the time of the last of consecutive failures.
     pub(super) marked: Option<TimeText>,
     /// What the check found, or why it failed.
     pub(super) fault: Option<String>,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn schedule_is_said_with_its_state() {
+    fn schedule_is_shown_with_its_state() {
         let of = |it: &ScheduleObject| (mark(Locale::EN, it).tone, said(Locale::EN, it));
         assert_eq!(of(&schedule(true, 0, false)), ("off", None));
         assert_eq!(of(&schedule(false, 24, false)), ("off", None), "PostgreSQL");

@@ -43,7 +43,7 @@ struct DayObject {
     exported_at: String,
 }
 
-/// The state of exports; nothing of it without storage.
+/// The state of exports; empty without storage.
 #[derive(Debug)]
 pub(super) struct ExportPart {
     pub(super) target: Option<String>,
@@ -101,7 +101,7 @@ fn mark(t: Locale, found: &ExportsObject) -> Mark {
     }
 }
 
-/// The job that a form asks for: days, or those that are due.
+/// The job that a form requests: an export of the given days, or of all that are due.
 pub(super) fn job(request: &PageRequest) -> Map<String, Value> {
     let mut body = Map::from_iter([("kind".to_owned(), Value::from("export"))]);
     for name in ["from", "to"] {

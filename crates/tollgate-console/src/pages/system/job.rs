@@ -92,7 +92,7 @@ fn mark(t: Locale, job: &JobObject) -> Mark {
     match job.state.as_str() {
         "queued" => Mark::new("off", "clock", t.say("system.queued")),
         "running" => Mark::new("info", "redo", t.say("system.running")),
-        // The command ends with 1 if it found something.
+        // The command exits with 1 if it found something.
         "done" if job.exit_code.is_some_and(|code| code > 0) => Mark::new("warn", "warn", t.say("system.found_something")),
         "done" => Mark::new("ok", "okc", t.say("system.done")),
         "failed" => Mark::new("bad", "badc", t.say("system.failed")),
@@ -147,7 +147,7 @@ struct JobPage {
 /// A fault of the file of a job.
 fn fault(t: Locale, fault: &FaultObject) -> String {
     let (line, column) = (fault.line.to_string(), fault.column.to_string());
-    let text = file_faults::told(t, &fault.message).unwrap_or_else(|| fault.message.clone());
+    let text = file_faults::translated(t, &fault.message).unwrap_or_else(|| fault.message.clone());
     t.say_with("system.fault", &[("line", &line), ("column", &column), ("text", &text)])
 }
 

@@ -1,4 +1,4 @@
-//! The result of a job: findings, facts, tables, and what else is in it as JSON.
+//! The result of a job: findings, facts, tables, and the rest as JSON.
 
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -21,10 +21,10 @@ const MAX_LINES: usize = 500;
 /// Characters of a result that is shown as JSON.
 const MAX_JSON: usize = 200_000;
 
-/// A result as lines of checks, facts, tables, and the whole of one that has more.
+/// A result as lines of checks, facts and tables; with the whole JSON if there is more in it.
 #[derive(Debug, Default)]
 pub(super) struct JobResult {
-    /// What was found, with the sentences that say more.
+    /// The finding, with further sentences.
     pub(super) checks: Vec<(Mark, Vec<Said>)>,
     pub(super) facts: Vec<(Said, Said)>,
     pub(super) lines: Vec<Said>,
@@ -171,7 +171,7 @@ impl JobResult {
         found
     }
 
-    /// Numbers and words of the result itself.
+    /// Numbers and words at the top level of the result.
     fn add_facts(&mut self, t: Locale, result: &Value) {
         for (name, value) in result.as_object().into_iter().flatten() {
             let said = match value {
@@ -205,7 +205,7 @@ impl JobResult {
         }
     }
 
-    /// The requests before and under the file: in all, by model and channel, and those that another channel would serve.
+    /// The requests before and under the file: totals, by model and channel, and those that another channel would serve.
     fn add_replay(&mut self, t: Locale, result: &Value) {
         self.lines = list(result, "changes").filter_map(Value::as_str).map(Said::english).collect();
         let (before, after) = (&result["before"], &result["after"]);

@@ -1,5 +1,5 @@
-//! Sentences of jobs in the reader's language. The commands, whose work the jobs do, say them in English: a sentence that is one of the
-//! English texts of pages is shown in the reader's language, any other as it is.
+//! Translates the English sentences of jobs, which come from the commands that do the work. A sentence that matches one of the English
+//! texts of pages is shown in the reader's language, any other unchanged.
 
 use serde_json::{Map, Value};
 use tollgate_core::{NanoUsd, Timestamp};
@@ -34,12 +34,12 @@ fn check_name(t: Locale, what: &str) -> Option<&'static str> {
     })
 }
 
-/// The same; an unknown one as the doctor names it.
+/// The same; an unknown check keeps the doctor's name.
 pub(super) fn check(t: Locale, what: &str) -> String {
     check_name(t, what).unwrap_or(what).to_owned()
 }
 
-/// Steps of all kinds of jobs but the doctor's checks.
+/// Steps of all kinds of jobs except the doctor's checks.
 const STEPS: [&str; 7] = ["records", "archive", "check", "list", "difference", "effects", "write"];
 /// Checks of the doctor that take a while or whose name other jobs use for a step.
 const CHECKS: [&str; 12] = [
@@ -77,7 +77,7 @@ pub(super) fn steps(t: Locale) -> String {
     Value::Object(said.collect::<Map<String, Value>>()).to_string()
 }
 
-/// What a check of the doctor found: a sentence, and those that follow it.
+/// The finding of a check of the doctor: a sentence, and further ones.
 pub(super) fn finding(t: Locale, what: &str, text: &str) -> Vec<Said> {
     let sentences = |of| findings(of, what);
     if let Some(said) = translated(t, text, sentences) {
@@ -96,7 +96,8 @@ pub(super) fn finding(t: Locale, what: &str, text: &str) -> Vec<Said> {
     if what == "data folder" { vec![Said::new(text)] } else { vec![Said::english(text)] }
 }
 
-/// The sentences of a check of the doctor; a longer one comes before one that its end or its beginning would be.
+/// The sentences of a check of the doctor. A longer sentence comes before a shorter one that also matches its beginning
+/// or end.
 fn findings(t: Locale, what: &str) -> Vec<&'static str> {
     match what {
         "settings" => vec![t.say("finding.settings")],
@@ -175,7 +176,7 @@ pub(super) fn difference(t: Locale, it: &Value) -> Said {
         "journal" => t.say("verify.journal"),
         "journals" => t.say("verify.journals"),
         "journal_missing" => t.say("verify.journal_missing"),
-        // What was changed is named in English.
+        // The name of the change stays in English.
         _ => return Said::english(text("message")),
     };
     let [expected, found] = ["expected", "found"].map(|name| it[name].as_i64().unwrap_or_default());
@@ -219,7 +220,7 @@ mod tests {
         let backups = zh("backups", "/b takes backups, 3 GiB free; the newest scheduled backup is of 2026-11-30T00:00:00Z");
         assert!(backups.len() == 2 && backups.iter().all(|(_, is_english)| !is_english), "{backups:?}");
         let channels = zh("channels", "2 of 3 channels are on; channel a has no account; b too");
-        assert_eq!(channels[1], ("channel a has no account; b too".to_owned(), true), "unknown warnings stay as they are");
+        assert_eq!(channels[1], ("channel a has no account; b too".to_owned(), true), "unknown warnings are unchanged");
         let warned = zh(
             "channels",
             "2 of 3 channels are on; channel 'a' serves no request, because all its accounts are off; switch one on",

@@ -1,4 +1,4 @@
-//! What the gateway takes on its disk, on the page of the system.
+//! The disk space of the gateway, on the page of the system.
 
 use serde::Deserialize;
 
@@ -31,7 +31,7 @@ struct JournalObject {
 /// Label, text, and the exact number as title.
 pub(super) type StorageFact = (&'static str, String, String);
 
-/// The facts; none while the database does not answer.
+/// The facts; empty while the database does not answer.
 pub(super) async fn load(request: &PageRequest) -> Result<Vec<StorageFact>, ApiError> {
     match request.read::<StorageObject>(operations::GET_STORAGE, ApiCall::default()).await {
         Ok(storage) => Ok(facts(request.t(), &storage)),

@@ -98,7 +98,7 @@ fn entry_with_an_unsupported_price_is_skipped_entirely() {
     assert!(with("mode", json!("image_generation")).unwrap_err().contains("image_generation"));
     assert!(with("tiered_pricing", json!([{"range": [5, 9]}])).unwrap_err().contains("gap"));
     assert!(with("output_cost_per_audio_token", json!(2e-06)).is_ok(), "the same as text");
-    assert!(with("max_tokens", json!("many")).is_ok(), "what is no price does not matter");
+    assert!(with("max_tokens", json!("many")).is_ok(), "members that are not prices are ignored");
     assert!(of(&json!({"mode": "chat"})).unwrap_err().contains("no price per token"));
     assert!(
         of(&json!({"mode": "chat", "input_cost_per_token": 0, "output_cost_per_token": 0.0}))
@@ -125,7 +125,7 @@ fn provider_is_split_from_the_name() {
 }
 
 #[test]
-fn text_that_is_no_list_is_refused_with_its_position() {
+fn text_that_is_not_a_list_is_refused_with_its_position() {
     let fault = &read("{\n  \"a\": }").unwrap_err()[0];
     assert_eq!((fault.line, fault.column), (2, 8));
     assert!(read("[]").is_err() && read("").is_err());

@@ -39,7 +39,7 @@ fn retry_avoids_accounts_that_became_busy() {
     let plan = case.run().unwrap();
     assert!(!planned.contains(&plan.first.account.spec.name), "an account that the first plan did not contain");
     let codes: Vec<_> = plan.trace().into_iter().map(|it| it.code).collect();
-    assert_eq!(codes, ["planned", "planned", "concurrency", "concurrency"], "the record says why they are skipped");
+    assert_eq!(codes, ["planned", "planned", "concurrency", "concurrency"], "the record has the reason why they are skipped");
 }
 
 #[test]

@@ -258,6 +258,6 @@ fn reported_tokens_are_those_of_a_record() {
     let tokens = reported_tokens(usage).unwrap();
     assert_eq!((tokens.prompt(), tokens.input, tokens.cache_read), (10, 6, 4));
     assert_eq!((tokens.completion(), tokens.thinking, tokens.source), (5, 2, TokenSource::Provider));
-    assert_eq!(reported_tokens(Usage::default()), None, "zeros are no report");
+    assert_eq!(reported_tokens(Usage::default()), None, "zeros do not count as a report");
     assert_eq!(reported_tokens(Usage { prompt_total: MAX_PLAUSIBLE_TOKENS + 1, ..Usage::default() }), None);
 }

@@ -109,7 +109,7 @@ fn input_not_in_the_body_is_billed_up_to_the_context_size() {
         settle(RequestFacts { bounds, ..bounded(Outcome::Completed, answered) })
     };
     let unknown = UsageBounds::of_input(&asked).with_output(&asked, &row, 5);
-    assert_eq!(billed(unknown, 3_000_000).tokens.input, 3_000_000, "the model says no context");
+    assert_eq!(billed(unknown, 3_000_000).tokens.input, 3_000_000, "the model states no context");
     row.spec.context = Some(100_000);
     let known = UsageBounds::of_input(&asked).with_output(&asked, &row, 5);
     assert_eq!((billed(known, 100_000).tokens.input, billed(known, 100_000).reason), (100_000, None));

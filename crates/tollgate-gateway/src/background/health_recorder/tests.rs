@@ -103,7 +103,7 @@ const RATE_LIMITED: HealthReason = HealthReason::Cooling(CoolingReason::RateLimi
 #[tokio::test(start_paused = true)]
 async fn each_transition_is_one_row_with_its_cause() {
     let rig = Rig::start().await;
-    assert_eq!(rig.rows(true).await, [], "nothing is out of order");
+    assert_eq!(rig.rows(true).await, [], "no record is out of order");
     let began = rig.now();
     rig.observe(1, &Observation::RateLimited { until: Some(began.plus_ms(5_000)) });
     // A further answer with 429 only extends the state.
@@ -181,7 +181,7 @@ async fn recorder_resumes_where_the_previous_one_ended() {
     rig.records = Arc::default();
     rig.record();
     rig.tick().await;
-    assert_eq!(rig.rows(true).await.len(), 1, "the same rest is no new transition");
+    assert_eq!(rig.rows(true).await.len(), 1, "the same rest is not a new transition");
     assert_eq!(rig.standing(1), AccountStanding::Out { since: began, until: None });
     rig.observe(1, &Observation::TestPassed);
     rig.tick().await;

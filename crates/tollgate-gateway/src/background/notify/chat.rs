@@ -20,7 +20,7 @@ use super::{Notification, Notifier, address, mac};
 
 /// Longest text of WeCom, in bytes.
 const WECOM_BYTES: usize = 2_048;
-/// Longest text of Telegram: 4,096 characters, of which none has less than a byte.
+/// Longest text of Telegram: 4,096 characters, each of which has at least one byte.
 const TELEGRAM_BYTES: usize = 4_096;
 
 impl Notifier {

@@ -1,5 +1,5 @@
-//! Mail by SMTP. The connection is made as all outbound ones are: the address is checked after it is resolved. TLS has the trusted
-//! roots of upstreams; without a `smtp+plain://` address nothing but the greeting and STARTTLS goes over an open connection.
+//! Mail by SMTP. As for all outbound connections, the address is checked after it is resolved. TLS trusts the same roots as for
+//! upstreams. Unless the address is `smtp+plain://`, only the greeting and STARTTLS are sent unencrypted.
 
 use std::{
     io,
@@ -30,7 +30,7 @@ use crate::upstream::client::{Trust, destination::UpstreamTarget, dial::dial, re
 
 /// Largest reply before TLS.
 const REPLY_BYTES: usize = 16 * 1024;
-/// Most bytes read from a server in total, however long its lines are.
+/// Maximum number of bytes read from a server in total, however long its lines are.
 const ANSWER_BYTES: usize = 64 * 1024;
 const GREETING: &[u8] = b"220 ready\r\n";
 const SUBJECT_CHARACTERS: usize = 200;
@@ -45,7 +45,7 @@ enum Protection {
     None,
 }
 
-/// Sends the mail about an alert to the people of the destination.
+/// Sends the mail about an alert to the recipients of the destination.
 pub(super) async fn send(destination: &AlertDestination, message: &Notification, trust: &Trust) -> Result<(), String> {
     let id = if message.id.is_empty() { format!("test-{}", message.at.0) } else { message.id.clone() };
     let id = format!("{id}.{}", message.state);
@@ -82,7 +82,7 @@ async fn transmit(destination: &AlertDestination, mail: &Message, trust: &Trust)
             start_tls(&mut socket, &hello).await?;
         }
         let inner = handshake(Arc::new(trust.without_alpn()), &target, socket).await.map_err(|fault| fault.to_string())?;
-        // After STARTTLS the server does not greet again, which the client below waits for.
+        // After STARTTLS the server does not greet again, but the client below waits for a greeting.
         let greeting = if protection == Protection::StartTls { GREETING } else { &[] };
         Box::new(MailStream { greeting, inner, peer, left: ANSWER_BYTES })
     };
@@ -103,7 +103,7 @@ async fn deliver(
         connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await?;
     }
     connection.send(mail.envelope(), &mail.formatted()).await?;
-    // The mail is accepted, however the connection ends.
+    // The mail is accepted by now, however the connection ends.
     let _ = connection.quit().await;
     Ok(())
 }
@@ -162,7 +162,7 @@ fn body(message: &Notification) -> String {
     text
 }
 
-/// Asks for TLS. Replies are read byte by byte, so that nothing that follows them is taken for a reply within TLS.
+/// Asks for TLS. Replies are read byte by byte, so that nothing after them is mistaken for a reply within TLS.
 async fn start_tls(socket: &mut TcpStream, hello: &str) -> Result<(), String> {
     let unexpected = || "the mail server does not speak SMTP as expected".to_owned();
     let closed = |_| "the mail server closed the connection".to_owned();

@@ -1,7 +1,7 @@
 //! Sends OTLP messages over HTTP: with timeouts, retries where the protocol permits them, and a bound on both.
 //!
-//! Bounds: 10 s a try, 5 tries, waits of 1 s doubling to 16 s, or as long as the collector asks for, at most 60 s. Connections follow
-//! the same address policy as all outbound connections, and no redirect.
+//! Bounds: 10 s per try, 5 tries, waits of 1 s doubling to 16 s, or as long as the collector requests, at most 60 s. Connections
+//! follow the same address policy as all outbound connections. Redirects are not followed.
 
 use std::{
     sync::{
@@ -29,7 +29,7 @@ use crate::{
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const TRY_LIMIT: Duration = Duration::from_secs(10);
-/// Tries of an export, the first one included.
+/// Number of tries of an export, including the first one.
 pub(super) const MAX_TRIES: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(16);
@@ -69,7 +69,7 @@ struct FailedTry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retry {
     Never,
-    /// After a wait of the exporter's own.
+    /// After the exporter's own wait.
     Later,
     /// After the time that the collector stated.
     After(Duration),

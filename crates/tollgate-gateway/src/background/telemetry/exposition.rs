@@ -26,7 +26,7 @@ pub(super) struct Sample<'a> {
     pub(super) value: &'a str,
 }
 
-/// The metrics of a text, in its order. Lines that are none of the encoder's are left out.
+/// The metrics of a text, in its order. Lines that the encoder would not write are skipped.
 pub(super) fn parse(text: &str) -> Vec<ExposedMetric<'_>> {
     let mut metrics: Vec<ExposedMetric<'_>> = Vec::new();
     let mut help = "";

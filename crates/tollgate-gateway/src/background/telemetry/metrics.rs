@@ -116,7 +116,7 @@ fn histogram_points(samples: &[Sample<'_>], interval: Interval) -> Vec<Histogram
     points
 }
 
-/// Copies of the metrics that had other names, those of one name together.
+/// Copies of the renamed metrics under their old names, grouped by name.
 fn under_former_names(metrics: &[Metric]) -> Vec<Metric> {
     let mut renamed: Vec<Metric> = Vec::new();
     for metric in metrics {
@@ -165,7 +165,7 @@ fn points(metric: &Metric) -> usize {
     }
 }
 
-/// Leaves the first `count` data points, and returns the same metric with the others.
+/// Keeps the first `count` data points, and returns the same metric with the others.
 fn split_off(metric: &mut Metric, count: usize) -> Metric {
     fn divide<P>(points: &mut Vec<P>, count: usize) -> Vec<P> {
         points.split_off(count.min(points.len()))

@@ -55,9 +55,9 @@ fn request_span(request: &TracedRequest) -> Span {
     ];
     attributes.extend(optional.into_iter().flatten());
     push_usage(&mut attributes, &request.tokens);
-    // A caller may ask for any name. Only names of models that exist are names of spans.
+    // A caller may request any name, so only names of existing models become span names.
     let model = request.model.as_deref().filter(|_| request.is_offered);
-    // As for HTTP servers: a mistake of the caller is not an error of the gateway.
+    // As conventions for HTTP servers have it, a mistake of the caller is not an error of the server.
     let has_failed = match request.outcome {
         Outcome::UpstreamBroke | Outcome::GatewayStopped => true,
         Outcome::Refused => request.status >= 500,

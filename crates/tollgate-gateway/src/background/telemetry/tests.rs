@@ -46,7 +46,7 @@ async fn collector(answers: Vec<Vec<u8>>) -> (RawUpstream, mpsc::Receiver<Receiv
         let (sender, answers) = (sender.clone(), Arc::clone(&answers));
         async move {
             let message = read(&mut socket).await;
-            // Answered before it is forwarded, so that a test that has it finds it counted.
+            // The request is answered before it is forwarded, so that it is counted once a test has received it.
             let _ = socket.write_all(&answers[number.min(answers.len() - 1)]).await;
             let _ = sender.send(message).await;
         }

@@ -23,7 +23,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// An empty batch. Its backlog are the records that the last process left in the journal.
+    /// An empty batch. Its backlog is the records that the last process left in the journal.
     pub(super) fn after(recovered: UnbookedRecords) -> Self {
         Self {
             records: Vec::new(),

@@ -57,6 +57,6 @@ fn quarantine(journal: &Journal, record: &UsageRecord, fault: &StoreError) {
         "the database rejects a usage record; it is quarantined in the journal and retried at the next start"
     );
     if let Err(fault) = journal.quarantine(record) {
-        tracing::error!(request.id = %record.id, %fault, "the record cannot be quarantined; it stays in its journal segment");
+        tracing::error!(request.id = %record.id, %fault, "the record cannot be quarantined; it remains in its journal segment");
     }
 }

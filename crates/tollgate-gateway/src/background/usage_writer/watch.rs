@@ -20,7 +20,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// A transaction that takes longer counts as an unavailable database.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
-/// When the transaction under way began.
+/// When the transaction in progress began.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BookingClock(Arc<Mutex<Option<Instant>>>);
 
@@ -35,7 +35,7 @@ impl BookingClock {
     }
 }
 
-/// The journal and what shows its state.
+/// The journal, and the metrics and readiness that show its state.
 #[derive(Debug)]
 pub(super) struct JournalWatch {
     pub(super) journal: Arc<Journal>,

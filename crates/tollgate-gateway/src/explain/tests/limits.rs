@@ -166,7 +166,7 @@ fn budget_refuses_as_the_path_does_or_lowers_the_output_limit() {
     assert!(remedy.starts_with("wait until it renews at 20") && remedy.ends_with("raise the key's budget"), "{remedy}");
     let (error, _, _, remedy) = refusal(&with_left(2_000_000, Some(1_000)));
     assert!(error == "E33" && remedy.starts_with("set a smaller output limit"), "{remedy}");
-    // Without an output limit of its own the request gets one that the remaining money covers.
+    // A request without an output limit gets one that the remaining money covers.
     let lowered = with_left(2_000_000, None);
     assert_eq!((lowered.refusal, lowered.output_limit), (None, Some(500)));
     assert_eq!(with_left(2_000_000, Some(500)).refusal, None);

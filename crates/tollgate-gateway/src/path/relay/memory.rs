@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Relayed {
-    /// The next bytes for the caller. A large event is handed over in pieces, so that the server keeps little of it for a caller that
-    /// reads slowly.
+    /// The next bytes for the caller. A large event is handed over in pieces, so that the server buffers little of it for a caller
+    /// that reads slowly.
     pub(super) fn next_bytes(&mut self) -> Option<Bytes> {
         let Some(bytes) = self.out.front_mut() else { return self.relay.next_shared() };
         if bytes.len() > LARGE_BYTES { Some(next_piece(bytes)) } else { self.out.pop_front() }

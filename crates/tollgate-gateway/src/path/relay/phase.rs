@@ -39,11 +39,12 @@ pub(super) enum Close {
 pub(super) enum Break {
     /// The upstream's connection broke, or its bytes are invalid.
     Interrupted,
-    /// The upstream says, after the status was sent, that the request is too long for the model.
+    /// The upstream reports, after the status was sent, that the request is too long for the model.
     TooLong,
-    /// The upstream says, after the status was sent, that the account is at its limit. Seconds to wait, if it says so.
+    /// The upstream reports, after the status was sent, that the account is at its limit; with the seconds to wait, if
+    /// stated.
     RateLimited(Option<u32>),
-    /// The upstream says, after the status was sent, that it is overloaded.
+    /// The upstream reports, after the status was sent, that it is overloaded.
     Overloaded(Option<u32>),
     /// The upstream was silent for too long.
     Idle,

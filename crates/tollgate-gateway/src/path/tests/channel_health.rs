@@ -1,4 +1,4 @@
-//! What a channel has set about the health of its accounts.
+//! Channels' settings about the health of their accounts.
 
 use tollgate_core::{CoolingReason, HealthState};
 

@@ -1,4 +1,4 @@
-//! Channels with limits of their own, which are of all their accounts together.
+//! Channels with limits, which apply to all their accounts together.
 
 use tollgate_core::{Outcome, Provider};
 
@@ -39,7 +39,7 @@ async fn requests_wait_for_a_full_channel_whatever_account_they_would_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_of_a_full_channel_says_concurrency_and_the_record_that_it_is_the_channel() {
+async fn refusal_of_a_full_channel_has_the_cause_concurrency_and_its_record_names_the_channel() {
     let mut rig = limited(Script::new().answers(200, JSON_HEAD, vec![Piece::Wait(SECOND * 30), REPLY.into()]), 1, 0, 0);
     let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
     assert_eq!((first.status, second.status, second.header("x-tollgate-cause")), (200, 503, Some("concurrency")));
@@ -60,7 +60,7 @@ async fn requests_a_minute_of_the_channel_are_counted_over_its_accounts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_of_the_channel_are_the_estimate_until_the_answer_tells_them() {
+async fn tokens_of_the_channel_are_the_estimate_until_the_answer_has_usage() {
     let asks = r#"{"model":"m","max_tokens":500,"messages":[{"role":"user","content":"hello there"}]}"#;
     let mut rig = limited(Script::new().replies(REPLY).replies(REPLY), 0, 0, 600);
     for _ in 0..2 {

@@ -231,7 +231,7 @@ async fn answer_reporting_an_exhausted_account_is_delivered_and_the_account_rest
         assert!(got.status == 200 && !got.aborted && got.body.contains("hi"), "{}", got.body);
         assert_eq!(rig.record().outcome, Outcome::Completed);
         let availability = rig.registry.of(account(1).id).availability(rig.clock.now());
-        // It rests for the key only, until a probe has settled whether the account is exhausted.
+        // It rests for the key only, until a probe has shown whether the account is exhausted.
         let until = Some(rig.clock.now().plus_ms(600_000));
         assert_eq!(availability, Availability::Resting { why: RestingReason::Refused, until }, "{method:?} {streams}");
     }

@@ -33,7 +33,7 @@ fn event(upstream: Protocol, data: &serde_json::Value) -> String {
     }
 }
 
-/// Makes the event of a piece of the arguments.
+/// Makes the event for a piece of the arguments.
 type PieceOfCall = Box<dyn Fn(&str) -> serde_json::Value>;
 
 /// The events of an answer that is one call: its beginning, its pieces and its end.
@@ -144,7 +144,7 @@ async fn messages_caller_gets_headers_and_pings_while_a_tool_call_is_streamed() 
         let mut rig = rig(Script::new().streams(pieces), upstream);
         let began = tokio::time::Instant::now();
         let response = serve(&rig.core, asked(&rig, Protocol::Anthropic)).await;
-        assert!(began.elapsed() < SECOND, "the headers wait for nothing: {:?}", began.elapsed());
+        assert!(began.elapsed() < SECOND, "the headers are sent at once: {:?}", began.elapsed());
         let got = read(response).await;
         assert!(got.body.starts_with("event: message_start\n"), "{}", got.body);
         let pings = got.body.matches("event: ping").count();

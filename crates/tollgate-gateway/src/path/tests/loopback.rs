@@ -21,7 +21,7 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// How soon an upstream is to be closed when its caller has left.
+/// Time within which an upstream must be closed after its caller has left.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 struct Gate {

@@ -325,7 +325,7 @@ async fn every_ending_settles_all_reservations() {
         assert_eq!(rig.ask(body).await.status, status, "{body}");
         let record = rig.record();
         let spent = rig.core.shared.counters.spent(Subject::Key(record.key), Window::Month, record.at);
-        assert_eq!(spent, record.sale.unwrap(), "only the sale amount stays counted: {body}");
+        assert_eq!(spent, record.sale.unwrap(), "only the sale amount is still counted: {body}");
     }
 }
 

@@ -106,7 +106,7 @@ async fn break_before_a_requested_candidate_began_is_an_error() {
         for (pieces, completes) in [
             (vec![first.clone(), Piece::Break], false),
             (vec![first.clone(), Piece::Stall], false),
-            // Longer than an end marker is awaited.
+            // Longer than the relay waits for an end marker.
             (vec![first.clone(), Piece::Wait(SECOND * 20), second.clone(), Piece::Break], true),
             // The upstream sent only one candidate, and ended the body.
             (vec![first.clone()], true),

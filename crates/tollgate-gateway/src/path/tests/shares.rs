@@ -242,7 +242,7 @@ async fn request_without_a_connection_tries_another_channel_and_is_not_blamed_on
 
 const NATIVE_REPLY: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;
 
-/// Callers that use all they can: one key, and one member with many keys.
+/// Callers that use as much as they can: one key, and one member with many keys.
 const TAKERS: [&[(u8, u8)]; 2] = [&[(1, 1)], &[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1)]];
 /// A key of another member.
 const OTHER: (u8, u8) = (99, 99);

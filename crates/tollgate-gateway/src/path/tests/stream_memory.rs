@@ -141,7 +141,7 @@ async fn waiting_for_memory_does_not_count_as_upstream_silence() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_without_memory_for_its_beginning_is_refused_and_not_blamed_on_the_account() {
-    // A comment that does not end is no content.
+    // A comment that does not end is not content.
     let beginning = || vec![Piece::Data(Bytes::from(format!(": {}", "x".repeat(900_000))))];
     let script = (0..4).fold(Script::new(), |script, _| script.streams(beginning()));
     let mut rig = Rig::new(script.replies(REPLY), 1);

@@ -426,7 +426,7 @@ async fn channel_profile_overrides_the_known_profile() {
         rig.record();
         (got.status, rig.script.seen().first().map(|seen| seen.body.clone()).unwrap_or_default())
     };
-    assert_eq!(ask(|_| {}).await.0, 400, "the known model takes no sampling");
+    assert_eq!(ask(|_| {}).await.0, 400, "the known model accepts no sampling parameters");
     let (status, sent) = ask(|channel| {
         channel.spec.serves[0].profile.sampling = Some(true);
         channel.spec.serves[0].profile.default_max_tokens = Some(77);

@@ -78,7 +78,7 @@ impl<'a> RouteContext<'a> {
         estimate_input(self.summary).saturating_add(estimate_output(self.summary, &self.offer.model))
     }
 
-    /// Whether another catalog snapshot is in force by now.
+    /// Whether another catalog snapshot is in force now.
     pub(crate) fn is_stale(&self) -> bool {
         !std::ptr::eq(&raw const **self.worker.shared.catalog.load(), self.catalog)
     }

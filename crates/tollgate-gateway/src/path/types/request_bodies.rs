@@ -435,7 +435,7 @@ fn names_missing_object(problem: &UpstreamProblem) -> bool {
     let named = problem.kind.as_deref() == Some("not_found_error")
         || problem.code.as_deref().is_some_and(|code| code.contains("model"))
         || message.contains("model");
-    // Google's words for a model that has no counter name the model as well.
+    // Google's message for a model without token counts also names the model.
     let has_no_counter = message.contains("not supported for counttokens");
     named && !has_no_counter && !problem.from_intermediary
 }

@@ -43,7 +43,7 @@ impl StreamMemory {
         Self { charge: request.map(|request| MemoryCharge::new(Arc::clone(request))), wait: None, missing: None, uncounted: 0 }
     }
 
-    /// Notes received bytes. Returns whether [`Self::measured`] must be called with the bytes that are kept now.
+    /// Records received bytes. Returns whether [`Self::measured`] must be called with the bytes that are kept now.
     pub(crate) const fn received(&mut self, bytes: usize) -> bool {
         self.uncounted = self.uncounted.saturating_add(bytes);
         self.uncounted > FREE_BYTES

@@ -78,7 +78,7 @@ pub(crate) enum JournalFailurePolicy {
 pub(crate) struct UsageGuard {
     pub(crate) recorder: Arc<UsageRecorder>,
     started: Instant,
-    /// Everything but the attempts under way; `None` before authentication and once finished.
+    /// Everything except the attempts in progress; `None` before authentication and once finished.
     facts: Option<Box<RequestFacts>>,
     /// The share of its key, once that is known.
     share: Option<Arc<KeyShare>>,
@@ -86,7 +86,7 @@ pub(crate) struct UsageGuard {
     attempt: Option<OpenAttempt>,
     /// A concurrent hedged attempt.
     hedge_attempt: Option<OpenAttempt>,
-    /// Reserved for the attempt that loses.
+    /// Money reserved for the attempt that loses.
     pub(crate) hedge_reservation: Option<HedgeReservation>,
     answered: bool,
     /// Body and answer, if they are stored.
@@ -119,7 +119,7 @@ impl UsageGuard {
         }
     }
 
-    /// Notes the authenticated key: from now on the request leaves a record.
+    /// Records the authenticated key: from now on the request leaves a record.
     pub(crate) fn authenticated(&mut self, known: &KnownKey, head: &Head, method: Method) {
         let KnownKey { key, share } = known;
         self.share = Some(Arc::clone(share));
@@ -172,7 +172,7 @@ impl UsageGuard {
         }
     }
 
-    /// Notes the size of the body, which was read whole.
+    /// Records the size of the body, which was read completely.
     pub(crate) fn received(&mut self, body: &Bytes) {
         if let Some(facts) = &mut self.facts {
             facts.request_bytes = body.len() as u64;
@@ -257,7 +257,7 @@ impl UsageGuard {
         self.attempts() - self.facts.as_deref().map_or(0, unsent)
     }
 
-    /// Notes that the status 200 is sent.
+    /// Records that the status 200 is sent.
     pub(crate) fn answering(&mut self) {
         self.answered = true;
         if let Some(facts) = &self.facts
@@ -267,7 +267,7 @@ impl UsageGuard {
         }
     }
 
-    /// Notes that the first content is sent.
+    /// Records that the first content is sent.
     pub(crate) fn content_begins(&mut self) {
         self.content_begins_at(self.recorder.shared.clock.instant());
     }
@@ -285,7 +285,7 @@ impl UsageGuard {
         self.note_left_out(&summary);
     }
 
-    /// Notes the parts left out of the answer so far.
+    /// Records the parts left out of the answer so far.
     pub(crate) fn note_left_out(&mut self, summary: &ReplySummary) {
         if summary.surplus_calls > 0
             && let Some(facts) = &mut self.facts
@@ -306,7 +306,7 @@ impl UsageGuard {
         }
     }
 
-    /// Time to the first content of the attempt under way, for the account's health.
+    /// Time to the first content of the running attempt, for the account's health.
     pub(crate) fn first_content_us(&self) -> Option<u64> {
         self.attempt.as_ref().map(|attempt| attempt.elapsed_us(self.recorder.shared.clock.instant()))
     }
@@ -403,7 +403,7 @@ impl UsageGuard {
         };
         let ending = Ending { status, outcome, reason: Some(reason.to_owned()), detail: None };
         drop(self.finish(ending));
-        // No response follows whose sending would write the collected entries.
+        // No response is sent afterwards, which would write the collected entries.
         let _ = self.recorder.journal.write_collected();
     }
 }

@@ -28,7 +28,7 @@ async fn requests_in_progress_complete_and_new_ones_are_refused() {
     let health = gate.say("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     assert_eq!(statuses(&health), [200]);
 
-    assert_eq!(gate.shared.serving.in_flight(), 1, "the stream goes on");
+    assert_eq!(gate.shared.serving.in_flight(), 1, "the stream continues");
     drop(streaming);
     assert_eq!(timeout(TIMEOUT, gate.run).await.unwrap().unwrap().unwrap(), Drained::Complete);
     assert!(TcpStream::connect(gate.address).await.is_err(), "the port is closed");

@@ -180,8 +180,8 @@ async fn connections_with_requests_in_progress_are_not_evicted() {
     gate.others_are_served().await;
     assert_eq!(first_end(held).await, "", "those at rest are closed");
     let further = timeout(Duration::from_millis(700), streaming.socket.read_u8()).await;
-    assert!(further.is_err(), "the stream goes on: {further:?}");
-    assert!(timeout(Duration::from_millis(1), stream.frame()).await.is_err(), "the HTTP/2 stream goes on");
+    assert!(further.is_err(), "the stream continues: {further:?}");
+    assert!(timeout(Duration::from_millis(1), stream.frame()).await.is_err(), "the HTTP/2 stream continues");
     sending.send(rest).await;
     assert!(sending.until("length 5").await.starts_with("HTTP/1.1 200"));
     drop((streaming, stream, sender));

@@ -43,7 +43,7 @@ async fn hand_over_does_not_cut_an_answer_that_is_read_slowly() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(moved.try_recv().is_err(), "the answer is still on its way");
     while caller.read.len() < LARGE {
-        let read = timeout(TIMEOUT, caller.socket.read_buf(&mut caller.read)).await.expect("the answer goes on").unwrap();
+        let read = timeout(TIMEOUT, caller.socket.read_buf(&mut caller.read)).await.expect("the answer continues").unwrap();
         assert_ne!(read, 0, "cut after {} bytes", caller.read.len());
     }
     let connection = timeout(TIMEOUT, moved.recv()).await.expect("it moves").unwrap();

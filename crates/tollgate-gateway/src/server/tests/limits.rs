@@ -227,7 +227,7 @@ async fn answer_before_the_body_states_whether_the_connection_closes() {
         let answer = caller.until("invalid_api_key").await;
         assert!(statuses(&answer) == [401] && !answer.contains("connection: close"), "{answer}");
         caller.send(chat("", "22")).await;
-        assert!(caller.until("length 2").await.contains("HTTP/1.1 200"), "the connection goes on");
+        assert!(caller.until("length 2").await.contains("HTTP/1.1 200"), "the connection continues");
     }
     gate.close().await;
 }

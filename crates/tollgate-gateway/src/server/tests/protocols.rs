@@ -40,7 +40,7 @@ async fn http2_with_prior_knowledge() {
     assert_eq!((status, &body[..]), (StatusCode::OK, &b"length 5"[..]));
     assert!(headers.contains_key("x-request-id"));
     assert_eq!(ask(&mut sender, "panic", "").await.0, StatusCode::INTERNAL_SERVER_ERROR);
-    assert_eq!(ask(&mut sender, "", "").await.0, StatusCode::OK, "the connection lives on");
+    assert_eq!(ask(&mut sender, "", "").await.0, StatusCode::OK, "the connection stays open");
 
     let unknown = Request::get("http://x/v1beta/nothing").body(Full::new(Bytes::new())).unwrap();
     let response = sender.send_request(unknown).await.unwrap();

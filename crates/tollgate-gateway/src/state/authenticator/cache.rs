@@ -22,7 +22,7 @@ pub(crate) struct KnownKey {
 }
 
 impl KnownKey {
-    /// This key with something changed about it.
+    /// This key after a change.
     pub(super) fn with(self, change: impl FnOnce(&mut Key)) -> Self {
         let mut key = (*self.key).clone();
         change(&mut key);

@@ -4,7 +4,7 @@
 //! as no caller can produce the fingerprint of a key it does not have. SipHash-2-4 with 128 bits is a pseudorandom function made for
 //! this. Its secret never leaves the process. Without the secret, a guess matches one of 100,000 cached keys with a probability of
 //! 2^-111, less than that of guessing the key, and no collision can be computed. A fast hash for tables (foldhash, ahash) promises
-//! none of this, even when it is seeded. Nothing but the fingerprint is compared, so no text of a key is kept between requests.
+//! none of this, even when it is seeded. Only the fingerprint is compared, so no text of a key is kept between requests.
 //!
 //! Timing shows at most how much of two fingerprints agrees, which says nothing without the secret. A copy of the process's memory
 //! would let keys be guessed about twenty times as fast as with the HMACs alone; generated keys have 256 bits.

@@ -1,4 +1,4 @@
-//! The key of a connection's last request, which its next request most likely has too.
+//! The key of a connection's last request, which its next request most likely uses too.
 
 use std::{
     fmt,

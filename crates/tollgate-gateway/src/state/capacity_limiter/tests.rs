@@ -48,7 +48,7 @@ fn account(number: u8, concurrency: u32, rpm: u32, tpm: u64) -> Arc<Account> {
     Arc::new(Account { spec: AccountSpec { concurrency, rpm, tpm, ..testing::account(number).spec }, ..testing::account(number) })
 }
 
-/// The key `number` of a member of its own, or of the member 0 above 200.
+/// The key `number` of a separate member, or of the member 0 above 200.
 fn key(number: u8) -> Requester {
     let member = if number > 200 { 0 } else { number };
     Requester { key: KeyId::from_parts(Timestamp(1), [number; 10]), member: MemberId::from_parts(Timestamp(1), [member; 10]) }
@@ -59,7 +59,7 @@ fn spawn_waiter(limiters: &Arc<CapacityLimiters>, accounts: &[&Arc<Account>], by
     spawn_waiter_of(limiters, (channel(0, 0), false), accounts, by)
 }
 
-/// Spawns a request that waits up to two seconds for an account of this channel, which is full or not.
+/// Spawns a request that waits up to two seconds for an account of this channel, which may be full.
 fn spawn_waiter_of(
     limiters: &Arc<CapacityLimiters>,
     (of, is_channel_full): (Channel, bool),
@@ -203,7 +203,7 @@ async fn released_permit_goes_to_the_waiter() {
     assert_eq!(limiters.running(account.id), 0);
 }
 
-/// The keys in the order in which they are served that began to wait in this order.
+/// The order in which keys are served that began to wait in the given order.
 async fn served(order: &[u8]) -> Vec<u8> {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let mut running = Some(limiters.acquire(&account, 0).unwrap());

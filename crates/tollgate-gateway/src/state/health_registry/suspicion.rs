@@ -39,7 +39,7 @@ pub(super) struct Suspicion {
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     suspect: Option<Suspect>,
-    /// Probes that refused nothing since a request was last answered.
+    /// Probes that were not refused since a request was last answered.
     probes: u32,
     /// When a probe last passed.
     passed: Option<Timestamp>,
@@ -57,7 +57,7 @@ struct Suspect {
 /// The callers that an answer against an account affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// No other request: the credential was shown to work a moment ago.
+    /// No caller besides this request's: the credential was shown to work a moment ago.
     Request,
     /// The key or member that is now barred.
     Some,
@@ -103,7 +103,7 @@ impl Suspicion {
         Reach::Some
     }
 
-    /// Notes that a request sent at `sent` was answered, so the account works. True if callers were barred.
+    /// Records that a request sent at `sent` was answered, so the account works. True if callers were barred.
     pub(super) fn answered(&self, sent: Timestamp) -> bool {
         if !self.heeds_answers.load(Ordering::Relaxed) {
             return false;
@@ -118,7 +118,7 @@ impl Suspicion {
         ended
     }
 
-    /// Notes a passed probe that was sent at `sent`. True if it lets barred callers in again.
+    /// Records a passed probe that was sent at `sent`. True if it lets barred callers in again.
     pub(super) fn probe_passed(&self, sent: Timestamp, now: Timestamp) -> bool {
         let mut held = self.held();
         held.passed = Some(now);
@@ -133,15 +133,15 @@ impl Suspicion {
         ends
     }
 
-    /// Notes a probe that neither passed nor was refused.
+    /// Records a probe that neither passed nor was refused.
     pub(super) fn probe_was_unclear(&self) {
         let mut held = self.held();
         held.probes = held.probes.saturating_add(1);
         self.publish(&held);
     }
 
-    /// Notes that the state for everyone was set by something other than requests: a probe, a test, another node. True if callers were
-    /// barred.
+    /// Records that the state for everyone was set by something other than requests: a probe, a test, another node. True if callers
+    /// were barred.
     pub(super) fn settle(&self) -> bool {
         let mut held = self.held();
         let ended = held.suspect.take().is_some();
@@ -150,7 +150,7 @@ impl Suspicion {
         ended
     }
 
-    /// Notes that the credential was replaced. True if callers were barred.
+    /// Records that the credential was replaced. True if callers were barred.
     pub(super) fn forget(&self) -> bool {
         let mut held = self.held();
         let ended = held.suspect.is_some();
@@ -159,7 +159,7 @@ impl Suspicion {
         ended
     }
 
-    /// Ends what began in the future: the clock was put back.
+    /// Ends states that began in the future, because the clock was set back.
     pub(super) fn follow_clock(&self, now: Timestamp) -> bool {
         let mut held = self.held();
         held.passed = held.passed.filter(|passed| *passed <= now);

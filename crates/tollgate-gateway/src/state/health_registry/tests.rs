@@ -220,7 +220,7 @@ fn test_passed_on_another_node_ends_earlier_states() {
     assert_eq!(registry.take_ended(), []);
     registry.end([(account(1), NOW.plus_ms(1))]);
     assert_eq!(registry.of(account(1)).state, HealthState::Usable);
-    assert_eq!(registry.take_ended(), [], "the other node tells the others");
+    assert_eq!(registry.take_ended(), [], "the other node reports it to the others");
     registry.observe(account(1), &Observation::TestPassed, CoolingRules::default(), NOW);
     assert_eq!((registry.take_ended(), registry.take_ended()), (vec![account(1)], vec![]), "even if it was usable here");
 }
@@ -239,9 +239,9 @@ fn failures_of_one_key_affect_only_that_key() {
     let usable = |by| registry.snapshot_for(key(by)).status(account.id, NOW).availability == Availability::Usable;
     (0..3).for_each(|_| fails(1));
     assert!(!usable(1) && usable(2));
-    assert!(registry.resting(NOW).is_empty(), "other nodes are not told");
+    assert!(registry.resting(NOW).is_empty(), "nothing is reported to other nodes");
     assert_eq!(registry.take_unsaved().len(), 1, "but operators see it");
-    // A probe is not due for the other key when the time is over.
+    // When the time is over, no probe is due for the other key.
     registry.begin_request(account.id, Some(key(2)), NOW.plus_ms(20_000));
     assert_eq!(registry.snapshot_for(key(1)).status(account.id, NOW.plus_ms(20_000)).availability, Availability::ProbeDue);
     fails(2);
@@ -264,7 +264,7 @@ fn failures_of_one_member_affect_only_that_member() {
     assert_eq!([one, sibling, other].map(usable), [false, true, true]);
     fails(sibling);
     assert_eq!([one, sibling, third, other].map(usable), [false, false, false, true]);
-    assert!(registry.resting(NOW).is_empty(), "other nodes are not told");
+    assert!(registry.resting(NOW).is_empty(), "nothing is reported to other nodes");
     fails(other);
     assert_eq!([one, third, other].map(usable), [false; 3], "two members saw it");
     assert_eq!(registry.resting(NOW).len(), 1);
@@ -284,7 +284,7 @@ fn refusals_limits_and_spent_quotas_of_one_key_affect_only_that_key() {
         assert_eq!(callers.map(usable), [false, true, true, true], "{what:?}");
         sees(&what, sibling);
         assert_eq!(callers.map(usable), [false, false, false, true], "{what:?}");
-        assert!(registry.resting(NOW).is_empty(), "other nodes are not told");
+        assert!(registry.resting(NOW).is_empty(), "nothing is reported to other nodes");
         assert_eq!(registry.of_all(account.id).state, HealthState::Usable);
         let saved = registry.take_unsaved();
         assert!(saved[0].1.concerns_some && saved[0].1.state != HealthState::Usable, "but operators see it: {saved:?}");

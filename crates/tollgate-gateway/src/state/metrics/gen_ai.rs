@@ -1,8 +1,8 @@
 //! Metrics in the names of OpenTelemetry's semantic conventions for generative AI. They are only exported over OTLP, and only counted
 //! if that is on: Prometheus has no dots in names.
 //!
-//! Attempts are counted as those of a client of their providers, requests as those of a server to its callers. The model is the one
-//! that the caller asked for if it is in the catalog, else `other`, so that there are no more series than the catalog has names.
+//! Attempts are counted as operations of a client of providers, requests as operations of a server for its callers. The model is
+//! the one that the caller requested if it is in the catalog, else `other`, so that the catalog bounds the number of series.
 
 use std::fmt;
 
@@ -273,7 +273,7 @@ impl UsageHandles {
         inference.output_sizes.observe(size(tokens.completion()));
         inference.image.inc_by(tokens.image);
         inference.audio.inc_by(tokens.audio);
-        // Providers report only these two apart; the rest may be of any modality.
+        // Providers report only these two separately; the rest may be of any modality.
         inference.input.inc_by(tokens.prompt() - tokens.image - tokens.audio);
         inference.output.inc_by(tokens.completion());
         inference.cache_read.inc_by(tokens.cache_read);

@@ -1,6 +1,7 @@
 //! Handles of the metrics that every request changes, so that counting one needs neither labels nor hashes of them.
 //!
-//! Each core has its own. Handles of models are kept for one catalog snapshot, since another one may name others.
+//! Each core has its own. Handles of models are kept for one catalog snapshot, because another one may have other
+//! names.
 
 use std::{
     collections::HashMap,
@@ -31,7 +32,7 @@ pub(crate) struct MetricHandles(Mutex<HandleTable>);
 pub(super) struct HandleTable {
     /// The snapshot that names the models.
     catalog: Weak<Catalog>,
-    /// The first is that of models which are not in the catalog.
+    /// The first handle is for models that are not in the catalog.
     models: Vec<ModelHandles>,
     /// Positions in `models`. Callers choose the names that are looked up, but only names of the catalog are in it.
     positions: HashMap<String, usize, RandomState>,
@@ -91,7 +92,7 @@ impl HandleTable {
             cost: None,
         };
         let handles = self.accounts.entry(attempt.account).or_insert_with(new);
-        // A request that began with an older snapshot may have another name for it.
+        // A request that began with an older snapshot may use another name.
         if handles.channel != attempt.channel_name || handles.account != attempt.account_name {
             *handles = new();
         }

@@ -177,7 +177,7 @@ fn push_number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A JSON string. Names come from callers, so every byte that JSON does not take as it is is escaped.
+/// A JSON string. Names come from callers, so every byte that JSON does not allow unescaped is escaped.
 fn json_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut written = 0;

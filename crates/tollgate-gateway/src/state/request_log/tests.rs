@@ -70,7 +70,7 @@ fn changed_log_selection_applies_to_later_requests() {
 
 #[test]
 fn problems_are_refusals_failures_and_slow_requests() {
-    assert!(!is_logged(|_| {}), "a request that went well");
+    assert!(!is_logged(|_| {}), "a successful request");
     assert!(!is_logged(|record| record.outcome = Outcome::CallerLeft));
     assert!(is_logged(|record| record.outcome = Outcome::Refused));
     assert!(is_logged(|record| record.outcome = Outcome::UpstreamBroke));

@@ -7,7 +7,7 @@ use tollgate_core::{Concerned, Requester, share_of};
 /// Declares [`Bound`]: the name, the row of `docs/operating.md`, and the shares, without which there is no bound.
 macro_rules! bounds {
     ($($name:ident, $row:literal: $share:expr;)+) => {
-        /// Something bounded that callers use together.
+        /// A bounded resource that callers share.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Bound {
             $($name,)+
@@ -70,7 +70,7 @@ pub(crate) enum Share {
 pub(crate) enum Part {
     /// Three times the free capacity. The first unit is always admitted while any capacity is free.
     TimesFree,
-    /// As [`Part::TimesFree`], and waiting requests take turns.
+    /// Like [`Part::TimesFree`], and waiting requests take turns.
     TimesFreeInTurns,
     /// This many per minute and error.
     EachMinute(u32),

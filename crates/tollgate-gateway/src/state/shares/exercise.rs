@@ -1,4 +1,4 @@
-//! Takes all of every bound, as one key and as one member with many keys, and checks that others still get some.
+//! Uses up every bound, as one key and as one member with many keys, and checks that others still get some.
 //! Retries, the journal and refused fields are also taken by requests, in the tests of the request path.
 
 use std::{net::IpAddr, pin::Pin, sync::Arc, task::Poll};
@@ -274,7 +274,7 @@ fn take_all(take: &mut Take, takers: &[Taker]) -> usize {
     }
 }
 
-/// True if a holder may have this many in a minute. Per-minute counts take nothing from others, so only this check shows that they are
+/// True if a holder may have this many in a minute. Counts per minute take nothing from others, so only this check shows that they are
 /// bounded.
 fn is_within_minute(bound: Bound, kind: HolderKind, taken: usize) -> bool {
     !matches!(bound.share().of(kind), Part::EachMinute(max) if taken > max as usize)

@@ -25,7 +25,7 @@ const MAX_DELAYED: usize = 1_024;
 const LARGE_BODY_DELAY: Duration = Duration::from_millis(50);
 /// Size of a large body in bytes.
 const LARGE_BODY: u64 = 256 * 1024;
-/// Refused connections whose callers keep sending and that are still read, so that the callers see the answer.
+/// Refused connections that are still read, because their callers keep sending and would otherwise not see the answer.
 const MAX_LINGERING: usize = 8;
 
 /// A request of a caller, from its head to the last byte of its answer. It is in progress once it was claimed.
@@ -180,7 +180,7 @@ impl InFlightRequest {
         charged
     }
 
-    /// As [`Self::reserve_bytes`], but waits up to `limit` for other requests to release memory.
+    /// Like [`Self::reserve_bytes`], but waits up to `limit` for other requests to release memory.
     async fn reserve_bytes_within(&self, bytes: usize, limit: Duration) -> Result<(), MemoryExhausted> {
         if self.reserve_bytes(bytes).is_ok() {
             return Ok(());

@@ -56,7 +56,7 @@ impl RepeatedRefusals {
 pub(crate) enum RefusalRecord {
     /// By a record of its own.
     Own,
-    /// It is the first refusal of a shared record, which is written at this time.
+    /// The refusal is the first of a shared record, which is written at this time.
     Shared(Arc<RepeatedRefusals>, Instant),
     /// It was counted in that record.
     Counted,

@@ -1,9 +1,9 @@
 //! The order in which a busy core begins requests and sends refusals: a few in each pass, round-robin over members and keys. The
-//! next pass begins when all tasks that were ready have run.
+//! next pass begins when all ready tasks have run.
 //!
-//! An event loop begins all requests that are ready. When a core falls behind, these are hundreds: more than its caches hold, so that
-//! each takes longer, and a key that sends many delays those of all others. Requests that wait here have not read their bodies and do
-//! not count among those in progress.
+//! An event loop begins all requests that are ready. When a core falls behind, there are hundreds of them: more than its caches hold,
+//! so each takes longer, and a key that sends many delays the requests of all others. Requests that wait here have not read their
+//! bodies and do not count among those in progress.
 
 use std::{
     mem,

@@ -1,7 +1,7 @@
 //! The caller's place in a distributed trace (W3C Trace Context, `traceparent`), and the ids of the gateway's own spans.
 //!
-//! A trace that begins at the gateway has the 128 bits of the request id as its id, so that one leads to the other. The ids of spans
-//! are computed from the request id as well: it is random enough, and no request draws further random numbers.
+//! A trace that begins at the gateway has the 128 bits of the request id as its id, so that each can be found from the other. The
+//! ids of spans are computed from the request id as well: it is random enough, and no request draws further random numbers.
 
 use tollgate_core::RequestId;
 
@@ -31,7 +31,7 @@ impl ParentSpan {
         Self::parse(value.as_bytes())
     }
 
-    /// Parses `VERSION-TRACE-SPAN-FLAGS`. Later versions than 00 may have more fields behind these.
+    /// Parses `VERSION-TRACE-SPAN-FLAGS`. Versions after 00 may have further fields.
     fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > MAX_HEADER {
             return None;
@@ -129,7 +129,7 @@ mod tests {
         headers.append(HEADER, HeaderValue::try_from(format!("00-{TRACE}-{SPAN}-01")).unwrap());
         assert!(ParentSpan::of(&headers).is_some());
         headers.append(HEADER, HeaderValue::try_from(format!("00-{TRACE}-{SPAN}-01")).unwrap());
-        assert_eq!(ParentSpan::of(&headers), None, "two parents are none");
+        assert_eq!(ParentSpan::of(&headers), None, "two parents count as none");
     }
 
     #[test]

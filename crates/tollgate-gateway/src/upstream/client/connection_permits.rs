@@ -29,7 +29,7 @@ const MAX_STREAMS: usize = 1 << 20;
 
 pub(crate) struct ConnectionPermits {
     dials: Arc<FairSemaphore>,
-    /// An HTTP/2 connection serves many requests, so only one of them makes it.
+    /// An HTTP/2 connection serves many requests, so only one of them establishes it.
     http2_dials: Arc<FairSemaphore>,
     streams: Arc<FairSemaphore>,
     /// Streams of each connection, as last used for the size of `streams`.

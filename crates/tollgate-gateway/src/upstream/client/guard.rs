@@ -267,7 +267,7 @@ mod tests {
             ("fd00:ec2::23", false),
             ("fd20:ce::254", false),
             ("fe80::a9fe:a9fe", false),
-            // The metadata address behind translators and tunnels of a private network.
+            // The metadata address as reached through translators and tunnels of a private network.
             ("64:ff9b::169.254.169.254", false),
             ("64:ff9b::100.100.100.200", false),
             ("64:ff9b:1::169.254.169.254", false),
@@ -282,7 +282,7 @@ mod tests {
             ("::ffff:100.100.100.200", false),
             ("fe80::5efe:169.254.169.254", false),
             ("::ffff:224.0.0.1", false),
-            // Other addresses of private networks stay reachable.
+            // Other addresses of private networks remain reachable.
             ("64:ff9b::10.0.0.1", true),
             ("64:ff9b:1::10.0.0.1", true),
             ("::ffff:10.0.0.1", true),

@@ -58,7 +58,7 @@ pub(crate) struct Host {
 #[derive(Clone, Copy)]
 pub(super) struct Peer {
     address: Option<IpAddr>,
-    /// Version of the lists that have permitted it.
+    /// Version of the lists that permitted it.
     version: u64,
 }
 
@@ -139,7 +139,7 @@ impl Host {
             if dial_permit.is_some() {
                 break;
             }
-            // Another request may have made a connection by then.
+            // Another request may have established a connection by then.
             dial_permit = Some(self.permits.dial(holders, by, speaks_http2).await?);
         }
         // The limit excludes the wait for the permit. Boxed, because the future takes kilobytes, also in requests on an idle connection.
@@ -252,7 +252,8 @@ impl Host {
         shared.retain(|one| !Arc::ptr_eq(&one.streams, streams));
     }
 
-    /// Closes the connections idle since `since` or longer, after one idle since then was found closed by the peer.
+    /// Closes the connections that have been idle since `since` or longer, after the peer was found to have closed such
+    /// a connection.
     pub(super) fn close_idle_since(&self, since: Instant) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| one.since > since);
     }

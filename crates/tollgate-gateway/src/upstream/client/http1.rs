@@ -40,7 +40,7 @@ use crate::{
     upstream::call::{SentMark, UpstreamBodyFault},
 };
 
-/// Space for the first read of a response. Larger ones have more while they fill it.
+/// Space for the first read of a response. It grows while a larger response fills it.
 const FIRST_READ: usize = 4 * 1024;
 const MAX_READ: usize = 128 * 1024;
 /// Space below which a buffer is replaced before a read.
@@ -102,7 +102,7 @@ pub(crate) enum Http1Fault {
     Lost(io::Error),
     /// The head has too many bytes or fields.
     TooLarge,
-    /// What was received is not a response of HTTP/1.
+    /// The received bytes are not an HTTP/1 response.
     NotHttp,
 }
 
@@ -230,7 +230,7 @@ impl Http1Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Receives more bytes, none at the end of the connection.
+    /// Receives more bytes; none at the end of the connection.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.capacity() - self.received.len() < MIN_READ {
             self.received.reserve(self.read_size);
@@ -276,7 +276,7 @@ impl Http1Connection {
         self.body.is_end()
     }
 
-    /// A lower bound of the bytes that are left of the body.
+    /// A lower bound of the remaining bytes of the body.
     pub(crate) const fn at_least(&self) -> u64 {
         self.body.at_least()
     }

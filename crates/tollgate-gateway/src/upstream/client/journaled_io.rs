@@ -1,6 +1,6 @@
 //! A stream that writes what the journal has collected before it sends anything: the beginning of an attempt is in the journal before
-//! the first byte of its request goes out. Connections send after the requests of a turn of the event loop have begun, so that one write
-//! to the journal serves all of them.
+//! the first byte of its request goes out. Connections send after all requests of an iteration of the event loop have begun, so that one
+//! write to the journal serves all of them.
 
 use std::{
     io::{self, IoSlice},

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Largest list; the longest known one has a tenth of it.
+/// Maximum size of a list; the longest known one has a tenth of it.
 const MAX_LIST_BYTES: usize = 8 << 20;
 /// Names that are returned.
 const MAX_NAMES: usize = 5_000;
@@ -73,7 +73,7 @@ async fn ask(
         // An upstream may quote what it was sent; operators see the text and not the credential.
         return Err(ProbeFault::Refused { status, message: redact_secrets(&problem.message, secrets_of(channel, account)) });
     }
-    names(&bytes).map_err(|_| ProbeFault::Unreadable("it is no list of models".to_owned()))
+    names(&bytes).map_err(|_| ProbeFault::Unreadable("it is not a list of models".to_owned()))
 }
 
 /// The path of the list with as many models as fit: probes ask for one.

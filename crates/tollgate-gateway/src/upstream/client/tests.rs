@@ -1,4 +1,4 @@
-//! The connection pool against misbehaving upstreams; every test has its own on a free loopback port.
+//! Tests the connection pool against misbehaving upstreams. Each test has its own upstream on a free loopback port.
 
 mod addresses;
 mod kept;
@@ -80,7 +80,7 @@ async fn connection_is_reused_after_a_chunked_response() {
 
 #[tokio::test]
 async fn request_bytes_are_as_expected() {
-    let (tell, mut told) = mpsc::channel(1);
+    let (tell, mut reports) = mpsc::channel(1);
     let upstream = RawUpstream::start(move |mut socket, _| {
         let tell = tell.clone();
         async move {
@@ -92,7 +92,7 @@ async fn request_bytes_are_as_expected() {
     .await;
     let call = call(&upstream.url);
     ask(&client(), &call).await.unwrap();
-    let request = told.recv().await.unwrap();
+    let request = reports.recv().await.unwrap();
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     let mut lines: Vec<_> = head.lines().collect();
     assert_eq!(lines.remove(0), "POST /v1/chat/completions HTTP/1.1");
@@ -164,7 +164,7 @@ async fn keep_alive_race_is_retried_on_a_new_connection() {
     .await;
     let (client, call) = (client(), call(&upstream.url));
     for _ in 0..20 {
-        let answer = ask(&client, &call).await.expect("a closed idle connection is no fault of the request");
+        let answer = ask(&client, &call).await.expect("a closed idle connection is not a fault of the request");
         read(answer.body).await.unwrap();
         // The upstream's FIN may or may not have arrived; the next call must succeed either way.
         tokio::task::yield_now().await;
@@ -194,7 +194,7 @@ async fn redirect_is_not_followed() {
 
 /// Checks that dropping a call or body closes the connection, as seen by the upstream.
 async fn closes(dropped: impl AsyncFnOnce(Client, UpstreamCall), before: &'static [u8]) {
-    let (tell, mut told) = mpsc::channel(2);
+    let (tell, mut reports) = mpsc::channel(2);
     let upstream = RawUpstream::start(move |mut socket, _| {
         let tell = tell.clone();
         async move {
@@ -209,8 +209,8 @@ async fn closes(dropped: impl AsyncFnOnce(Client, UpstreamCall), before: &'stati
     .await;
     let (client, call) = (client(), call(&upstream.url));
     dropped(client, call).await;
-    assert_eq!(timeout(TIMEOUT, told.recv()).await.unwrap(), Some("asked"));
-    assert_eq!(timeout(Duration::from_millis(500), told.recv()).await.expect("closed at once"), Some("closed"));
+    assert_eq!(timeout(TIMEOUT, reports.recv()).await.unwrap(), Some("asked"));
+    assert_eq!(timeout(Duration::from_millis(500), reports.recv()).await.expect("closed at once"), Some("closed"));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The fetcher against well-behaved and hostile servers on loopback.
+//! Tests the fetcher against well-behaved and hostile servers on loopback.
 
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 

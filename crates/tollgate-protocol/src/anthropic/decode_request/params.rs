@@ -83,7 +83,7 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
         return Ok(());
     };
     let path = thinking.path().to_owned();
-    // Callers read the first block as the answer: thoughts are shown only on request.
+    // Callers read the first block as the answer, so thoughts are shown only on request.
     let shows = thinking.text("display")?.is_none_or(|display| display.value != "omitted");
     let include = shows.then(|| Located::new(true, path.clone()));
     match thinking.required_text("type")?.as_str() {

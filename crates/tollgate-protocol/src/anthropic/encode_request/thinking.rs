@@ -27,8 +27,8 @@ pub(super) struct ThinkingFields {
     pub(super) max_tokens: Option<u64>,
 }
 
-/// Converts the caller's setting to one that the model supports. `given` is the caller's `max_tokens`, `fallback` the one of a
-/// request without.
+/// Converts the caller's setting to one that the model supports. `given` is the caller's `max_tokens`, `fallback` the value
+/// for a request without one.
 pub(super) fn thinking(out: &mut EncodeContext<'_>, given: Option<u64>, fallback: u64) -> ThinkingFields {
     let setting = thinking_setting(out.request);
     match &out.profile.thinking {
@@ -138,7 +138,7 @@ fn answer_reserve(setting: &ThinkingSetting<'_>, limit: u64, fallback: Option<u6
     if chosen { 1 } else { (limit / 5).min(fallback.unwrap_or(u64::MAX)).max(1) }
 }
 
-/// Reports a budget other than the one asked for, in the caller's terms.
+/// Reports a budget other than the requested one, in the caller's terms.
 fn report_budget(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, budget: i64, wanted: i64) {
     match setting {
         ThinkingSetting::Budget(number, source) if *number != budget => out.report.adjust(source.path(), &budget.to_string()),

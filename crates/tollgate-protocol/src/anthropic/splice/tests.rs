@@ -70,7 +70,7 @@ fn thinking_budget_is_removed_with_the_marked_block_before_the_last_calls() {
     for (thinking, blocks, thinking_left, blocks_left) in [
         (budget, marked.to_owned(), "", ""),
         (adaptive, marked.to_owned(), adaptive, ""),
-        // No thoughts: the answer of a model that did not think, or of Claude without thinking.
+        // No thoughts: the model did not think, or Claude's thinking was off.
         (budget, String::new(), "", ""),
         (adaptive, String::new(), adaptive, ""),
         (budget, own.to_owned(), budget, own),
@@ -80,7 +80,7 @@ fn thinking_budget_is_removed_with_the_marked_block_before_the_last_calls() {
         assert_eq!(forward(&given, &RequestEdits::default()), body(thinking_left, blocks_left));
         assert_eq!(left_out(&given), (thinking != thinking_left).then(|| "thinking".to_owned()));
     }
-    // Claude thinks in front of the first calls only.
+    // Claude thinks only before the first calls.
     let step = r#"{"type":"tool_use","id":"t0","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t0","content":"r"}]},
         {"role":"assistant","content":["#;
     for (first, budget_left) in [(own, budget), ("", "")] {

@@ -89,7 +89,7 @@ fn wrapped_signatures_are_removed() {
         (r#"[{"text":"b"},{"text":"","thoughtSignature":"dGcxLmEu"},{"thoughtSignature":"dGcxLmEu"}]"#, Some(r#"[{"text":"b"}]"#)),
         // A content without remaining parts is removed.
         (r#"[{"text":"","thought":true,"thoughtSignature":"dGcxLmEu"}]"#, None),
-        // Other signatures, and text that looks like a signature, stay.
+        // Other signatures, and text that looks like a signature, are kept.
         (
             r#"[{"text":"dGcxLmEu"},{"thought":true,"text":"hm","thoughtSignature":"AbCd"}]"#,
             Some(r#"[{"text":"dGcxLmEu"},{"thought":true,"text":"hm","thoughtSignature":"AbCd"}]"#),

@@ -201,7 +201,7 @@ fn count_accepts_contents_or_a_request() {
     let summary = count(body).expect("well formed");
     assert_eq!((summary.text_bytes, summary.fields, summary.affinity), (5, Vec::<String>::new(), None));
     let both = r#"{"contents":[{}],"tools":[],"generateContentRequest":{"contents":[{}],"tools":[]}}"#;
-    assert_eq!(count(both).expect("the inner request has members of its own").fields, ["tools"]);
+    assert_eq!(count(both).expect("the inner request has separate members").fields, ["tools"]);
     assert_eq!(count("{}").expect_err("nothing").message, "The body could not be parsed: required field 'contents' is missing.");
     assert_eq!(
         count(r#"{"generateContentRequest":{}}"#).expect_err("nothing").message,
@@ -314,7 +314,7 @@ fn provider_tools_and_files_by_url_are_classified_by_their_cost() {
         assert!(tool(name).unseen.tools && tool(name).web_search && !tool(name).server_tools, "{name}");
     }
     for name in ["mcpServers", "retrieval", "inventedTomorrow"] {
-        assert!(tool(name).unseen.tools && tool(name).server_tools, "{name}: a price of its own is possible");
+        assert!(tool(name).unseen.tools && tool(name).server_tools, "{name}: a separate price is possible");
     }
     assert_eq!(tool("computerUse"), crate::RequestExtras::default(), "the caller runs it");
 

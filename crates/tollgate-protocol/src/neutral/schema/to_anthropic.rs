@@ -32,7 +32,7 @@ pub(crate) struct ClosedSchema {
 pub(crate) fn to_anthropic(schema: &Value) -> ClosedSchema {
     let mut out = ClosedSchema::default();
     if has_cycle(schema) {
-        out.refused.push((String::new(), "the upstream takes no recursive schemas"));
+        out.refused.push((String::new(), "the upstream does not accept recursive schemas"));
         return out;
     }
     out.schema = out.node(schema, "");
@@ -85,13 +85,13 @@ impl ClosedSchema {
         Value::Object(node)
     }
 
-    /// Records what becomes of an `additionalProperties` other than `false`.
+    /// Records how an `additionalProperties` other than `false` is treated.
     fn open_object(&mut self, value: &Value, place: &str) {
         match value {
             Value::Bool(false) => {}
             Value::Bool(true) => self.closed.push(place.to_owned()),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                self.refused.push((place.to_owned(), "the upstream takes no objects with free names"));
+                self.refused.push((place.to_owned(), "the upstream does not accept objects with free names"));
             }
         }
     }
@@ -131,7 +131,7 @@ fn is_object(node: &Map<String, Value>) -> bool {
     }
 }
 
-/// Whether an enumerated value is one that the subset allows.
+/// Whether the subset allows an enumerated value.
 fn is_plain(value: &Value) -> bool {
     match value {
         Value::Array(values) => values.iter().all(|value| !value.is_array() && !value.is_object()),
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn free_form_maps_and_recursive_references_are_refused() {
         let map = to_anthropic(&json!({"type": "object", "additionalProperties": {"type": "string"}}));
-        assert_eq!(map.refused, [(".additionalProperties".to_owned(), "the upstream takes no objects with free names")]);
+        assert_eq!(map.refused, [(".additionalProperties".to_owned(), "the upstream does not accept objects with free names")]);
         for recursive in [
             json!({"type": "object", "properties": {"child": {"$ref": "#"}}}),
             json!({"$ref": "#/$defs/A", "$defs": {"A": {"items": {"$ref": "#/$defs/B"}}, "B": {"anyOf": [{"$ref": "#/$defs/A"}]}}}),

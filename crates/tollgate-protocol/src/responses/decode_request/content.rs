@@ -40,7 +40,7 @@ fn part(item: &Tree<'_>, path: &str) -> Result<Option<PartKind>, Malformed> {
     })
 }
 
-/// Decodes an image; `None` for one that was uploaded before.
+/// Decodes an image; `None` for an uploaded one.
 fn image(fields: &mut Fields<'_, '_>) -> Result<Option<Media>, Malformed> {
     let detail = match fields.text("detail")?.map(|detail| detail.value).as_deref() {
         None | Some("auto") => None,
@@ -52,7 +52,7 @@ fn image(fields: &mut Fields<'_, '_>) -> Result<Option<Media>, Malformed> {
     Ok(Some(Media { detail, ..media }))
 }
 
-/// Decodes a file; `None` for one that was uploaded before.
+/// Decodes a file; `None` for an uploaded one.
 fn file(fields: &mut Fields<'_, '_>) -> Result<Option<Media>, Malformed> {
     let name = fields.text("filename")?.map(|name| name.value);
     if let Some(data) = fields.text("file_data")? {

@@ -16,7 +16,7 @@ use crate::{
 const MAX_FLAT_BYTES: usize = 64;
 const KEPT_BYTES: usize = 55;
 
-/// Hosted tools that a model can do without. Agents offer them with every request.
+/// Hosted tools that a request works without. Agents offer them with every request.
 const OFFERED: [&str; 5] =
     ["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "tool_search"];
 
@@ -83,7 +83,7 @@ pub(super) fn tools(fields: &mut Fields<'_, '_>, names: &mut ToolNames, request:
     }
     let parallel = fields.bool("parallel_tool_calls")?.filter(|parallel| !parallel.value);
     if request.tools.is_empty() {
-        // Forced use of tools that are not there is for the encoder to report.
+        // The encoder reports forced use of undeclared tools.
         request.choice = request.choice.take().filter(|choice| choice.mode == ToolChoiceMode::Any);
     } else {
         request.params.parallel = parallel.map(|given| Located::new(false, given.path));
@@ -107,8 +107,8 @@ fn namespace(
             continue;
         };
         let own = tool.description.as_deref().unwrap_or_default();
-        let told: Vec<&str> = [about.as_str(), own].into_iter().filter(|text| !text.is_empty()).collect();
-        let description = (!told.is_empty()).then(|| told.join("\n"));
+        let descriptions: Vec<&str> = [about.as_str(), own].into_iter().filter(|text| !text.is_empty()).collect();
+        let description = (!descriptions.is_empty()).then(|| descriptions.join("\n"));
         let name = names.declare(&space, &tool.name, used);
         request.tools.push(Tool { name, description, ..tool });
     }

@@ -103,7 +103,8 @@ fn model(out: &mut EncodeContext<'_>, turn: &Turn, items: &mut Vec<Json>) {
     }
 }
 
-/// False for an upstream that accepts only its own account's sealed thoughts: these may be another account's.
+/// False for an upstream that accepts only its own account's sealed thoughts, because these may belong to another
+/// account.
 fn takes_sealed(out: &EncodeContext<'_>) -> bool {
     out.profile.signatures_bound != Some(true)
 }

@@ -45,7 +45,7 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
         }
         Ok(())
     })?;
-    // The provider has the item stored. A reference may lack the type.
+    // The provider has stored the item. A reference may lack the type.
     if is_kept || (has_id && !is_message) {
         builder.kept_content(path);
     }
@@ -76,7 +76,7 @@ fn content(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonP
     }
 }
 
-/// The result of a hosted tool. That of a computer is a picture of its screen.
+/// The result of a hosted tool. The result of a computer tool is a screenshot.
 fn object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     let mut kind = Value::Null;
     let mut media = PartMedia::default();

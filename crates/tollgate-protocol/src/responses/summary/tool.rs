@@ -98,11 +98,11 @@ pub(super) const OFFERED_SEARCH: &str = "web_search";
 
 /// Tools that the caller defines.
 const CALLERS_OWN: &[&str] = &["function", "custom", "namespace"];
-/// Tools that the caller runs for a model which knows them, and those without a charge.
+/// Tools built into the model that the caller runs, and tools without a charge.
 const WITHOUT_CHARGE: &[&str] =
     &["local_shell", "apply_patch", "computer", "computer_use_preview", "tool_search", "programmatic_tool_calling"];
 
-/// Notes the possible charge for a tool of this type. Returns whether there may be one.
+/// Records the possible charge for a tool of this type. Returns whether there may be one.
 fn charge(builder: &mut SummaryBuilder, kind: &str) -> bool {
     if CALLERS_OWN.contains(&kind) || WITHOUT_CHARGE.contains(&kind) {
         return false;

@@ -63,7 +63,7 @@ impl Planner<'_> {
                             details.push("private key of its client certificate replaced".to_owned());
                         }
                     }
-                    // The change would be refused; the line says why.
+                    // The change would be refused; the line has the reason.
                     Err(problem) => details.push(format!("{}: {}", problem.field, problem.message)),
                 }
                 if details.is_empty() && old.spec != named {
@@ -132,7 +132,7 @@ fn is_same(one: &Secret, other: &Secret) -> bool {
     one.expose().as_bytes().ct_eq(other.expose().as_bytes()).into()
 }
 
-/// The served models in the order they had, new ones behind.
+/// The served models in their previous order, followed by new ones.
 fn in_old_order(mut spec: ChannelSpec, old: &ChannelSpec) -> ChannelSpec {
     let position = |model: &str| old.serves.iter().position(|serves| serves.model == model).unwrap_or(usize::MAX);
     spec.serves.sort_by_key(|serves| position(&serves.model));

@@ -26,7 +26,7 @@ struct OpenReservation {
 }
 
 impl MemoryCounters {
-    /// Call it after the last reservation. A request that ends meanwhile may be counted as running.
+    /// Call this after the last reservation. A request that ends meanwhile may be counted as running.
     pub(super) fn export(&self, now: Instant) -> CounterHandOver {
         let mut handed = CounterHandOver { micros: self.micros(now), ..CounterHandOver::default() };
         for shard in &self.reservations {
@@ -47,7 +47,7 @@ impl MemoryCounters {
         handed
     }
 
-    /// Continues with the output of [`Self::export`]. Call it before the first reservation.
+    /// Continues with the output of [`Self::export`]. Call this before the first reservation.
     pub(super) fn import(&self, handed: CounterHandOver, now: Instant) {
         let age = std::time::Duration::from_micros(handed.micros);
         let _ = self.epoch.set(now.checked_sub(age).unwrap_or(now));

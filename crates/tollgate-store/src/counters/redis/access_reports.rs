@@ -13,7 +13,7 @@ use tollgate_core::{Revision, Subject};
 use super::connection::{self, RESPONSE_TIMEOUT, RedisAddress};
 use crate::{StoreError, subject};
 
-/// Limit of the reports that are sent in one message, and of those kept to fill a Redis that has lost them.
+/// Maximum number of reports in one message, and of reports kept to restore a Redis that has lost them.
 const MAX_SENT: usize = 1_000;
 const MAX_KNOWN: usize = 100_000;
 /// Overlap of two queries: reports are read again from this long before the last answer, so that none is missed.
@@ -100,8 +100,8 @@ impl SharedAccessReports {
         })
     }
 
-    /// Sends reports of this node, and returns those that other nodes sent and were not returned before. That a key or
-    /// member is allowed is sent only if it was reported otherwise.
+    /// Sends reports of this node, and returns those that other nodes sent and were not returned before. A report that
+    /// a key or member is allowed is sent only if it was reported as refused before.
     ///
     /// # Errors
     /// When Redis is unreachable; the reports are sent with the next exchange.

@@ -108,7 +108,7 @@ impl RedisState {
         let epoch = self.epoch();
         let share = match epoch.outage_share() {
             Some(share) => Arc::clone(share),
-            // The connection is up again meanwhile. Reserving from a share of the remaining amount is still safe.
+            // The connection was restored meanwhile. Reserving from a share of the remaining amount is still safe.
             None => Arc::new(OutageShare::new(self.node_count(), Arc::clone(&self.reservation_ttl), RetainedLeases::new())),
         };
         let micros = self.redis_micros(now);
@@ -208,7 +208,7 @@ impl RedisState {
         if let Err(exceeded) = reservation.fit_to_limits(micros, |subject| meter_of(grant, subject)) {
             return exceeded;
         }
-        // Rounding differs from that of the script, so the limit is exceeded only just.
+        // The script rounds differently, so the limit is exceeded by a fraction only.
         LimitExceeded::Rate(RateExceeded {
             subject: reservation.limits[0].subject,
             kind: RateKind::Requests,

@@ -1,5 +1,6 @@
 //! Account health shared by nodes: an account that cools or rests on one node does so on all, and a passed test ends that on
-//! all. Exchanged about once a second. Times are sent as durations, and Redis adds its own clock: those of nodes may differ.
+//! all. Exchanged about once a second. Times are sent as durations, to which Redis adds its own clock, because the clocks of
+//! nodes may differ.
 
 use std::collections::HashMap;
 
@@ -21,7 +22,8 @@ pub struct SharedHealth {
     key: String,
     script: Script,
     connection: Option<MultiplexedConnection>,
-    /// Received state of each account. It is returned once, so that a node that finds the account usable again can use it.
+    /// The received state of each account. Each state is returned once, so that a node that finds the account usable again
+    /// can use it.
     received: HashMap<AccountId, String>,
 }
 

@@ -125,21 +125,25 @@ impl RedisWorker {
     }
 
     /// The latest requests of this node that the totals of this generation contain: those booked before they were restored. A
-    /// node that comes later, when the others have synchronised Redis with the database, leaves out all that is booked.
+    /// node that joins later, when the others have synchronised Redis with the database, leaves out everything that is
+    /// booked.
     async fn included(&self, generation: &str, gathers: bool) -> Result<HashSet<RequestId>, Disconnect> {
         let until = if gathers { ledger_sync::position_of(generation) } else { LedgerPosition(i64::MAX) };
         let booked = self.ledger.positions(&self.state.recent.ids()).await?;
         Ok(booked.into_iter().filter(|(_, position)| *position <= until).map(|(id, _)| id).collect())
     }
 
-    /// Takes another name when another process keeps ending this node's registrations: it has a copy of the data folder.
+    /// Takes another name when another process keeps ending this node's registrations, because it runs on a copy of the
+    /// data folder.
     fn note_eviction(&mut self, is_new_generation: bool) {
         let was_evicted = self.state.registration_lost.swap(false, Ordering::AcqRel) && !is_new_generation;
         self.evictions = if was_evicted { self.evictions + 1 } else { 0 };
         if self.evictions >= MAX_EVICTIONS {
             self.evictions = 0;
             self.identity = random_name(&self.state.options.random);
-            tracing::error!("another process registers as this node: its data folder is a copy; each node needs one of its own");
+            tracing::error!(
+                "another process registers as this node, because its data folder is a copy; each node needs a separate one"
+            );
         }
     }
 

@@ -11,14 +11,14 @@
 use tokio::time::{Duration, Instant};
 use tollgate_core::{LimitRule, Reservation, Subject};
 
-/// Number of requests that the first lease is sized for, and the maximum.
+/// Number of requests that the first lease and the largest one are sized for.
 const FIRST_BATCH: u32 = 16;
 const MAX_BATCH: u32 = 1_024;
 /// A lease used up within this time doubles the next batch.
 const SHORT: Duration = Duration::from_secs(1);
 /// A lease is returned after this time without use.
 const IDLE: Duration = Duration::from_secs(2);
-/// A lease is returned when it exceeds the money left in all divided by this, because other nodes may need it.
+/// A lease is returned when it exceeds the total remaining money divided by this, because other nodes may need it.
 const MAX_LEASE_DIVISOR: i64 = 4;
 
 #[derive(Clone, Debug)]
@@ -162,8 +162,8 @@ impl LeasePool {
         !self.is_requesting && reservation.at.day() >= self.day
     }
 
-    /// Begins a request for leases that cover a batch of reservations like this one. The present contents go back with it:
-    /// too little for one request, they would only be in the way of the next grant.
+    /// Begins a request for leases that cover a batch of reservations like this one. The present contents are returned
+    /// with it: they are too little for one request.
     pub(super) fn request(&mut self, reservation: &Reservation, subject: Subject, now: Instant) -> (LeaseRequest, LeaseReturn) {
         self.is_requesting = true;
         self.last_used = now;
@@ -197,7 +197,7 @@ impl LeasePool {
     }
 
     /// Ends a request with a grant. Redis has checked all leased money against the limits and the day of `reservation`.
-    /// Returns allowances of a minute that is over.
+    /// Returns allowances of a past minute.
     pub(super) fn grant(&mut self, granted: LeaseGrant, reservation: &Reservation, subject: Subject, at: GrantTime) -> LeaseReturn {
         self.is_requesting = false;
         let mut returned = LeaseReturn::default();
@@ -224,8 +224,8 @@ impl LeasePool {
         returned
     }
 
-    /// Returns expired allowances, and everything if the pool is idle or holds too much of `left`, the money left in all
-    /// (`None` if unknown).
+    /// Returns expired allowances, and everything if the pool is idle or holds too much of `left`, the total remaining
+    /// money (`None` if unknown).
     pub(super) fn sweep(&mut self, now: Instant, left: Option<i64>) -> LeaseReturn {
         let is_idle = now >= self.last_used + IDLE;
         let is_too_large = left.is_some_and(|left| self.money > left.max(0) / MAX_LEASE_DIVISOR);

@@ -80,7 +80,7 @@ impl Leases {
         }
     }
 
-    /// Ends a request with a grant. Returns allowances of a minute that is over.
+    /// Ends a request with a grant. Returns allowances of a past minute.
     pub(super) fn grant(&self, granted: LeaseGrant, reservation: &Reservation, subject: Subject, at: GrantTime) -> LeaseReturn {
         self.shard(subject).entry(subject).or_insert_with(|| LeasePool::new(at.now)).grant(granted, reservation, subject, at)
     }
@@ -101,7 +101,7 @@ impl Leases {
         pool.prepared = pool.prepared.saturating_add(amount).max(0);
     }
 
-    /// Returns leases that are idle, expired or too large. `left` is the money left in all for a subject, `None` if unknown.
+    /// Returns leases that are idle, expired or too large. `left` is a subject's total remaining money, `None` if unknown.
     pub(super) fn sweep(&self, now: Instant, left: impl Fn(Subject, &LeasePool) -> Option<i64>, deltas: &mut CounterDeltas) {
         for shard in &self.shards {
             let mut shard = lock(shard);

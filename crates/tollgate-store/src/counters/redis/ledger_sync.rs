@@ -18,9 +18,9 @@ use crate::{LedgerPosition, LedgerStore, Spending, SpendingChanges};
 /// Longest wait for a page of changes from the database.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_PAGES: usize = 50;
-/// Least time to wait for other nodes after a loss of data: they try to connect twice in it.
+/// Shortest time to wait for other nodes after a loss of data, in which they try to connect twice.
 const MIN_GATHERING_MS: u64 = 1_200;
-/// Longest time to wait for them: the registrations of nodes that ended have expired then.
+/// Longest time to wait for them, after which the registrations of stopped nodes have expired.
 const MAX_GATHERING_MS: u64 = REGISTRATION_TTL_MS;
 /// Limit of the requests whose ledger positions are read at once.
 const REQUESTS_AT_ONCE: usize = 1_000;
@@ -55,7 +55,7 @@ impl LedgerSync {
         self.position = spending.ledger;
     }
 
-    /// Restores a Redis without data from the database, or waits a moment if another node is doing it.
+    /// Restores a Redis without data from the database, or waits a moment if another node does so.
     pub(super) async fn restore(&mut self, connection: &mut MultiplexedConnection, node: &str) -> Result<(), Disconnect> {
         let lock = self.state.scripts.key("founding");
         if !acquire(connection, &lock, node).await? {
@@ -166,7 +166,7 @@ impl LedgerSync {
         for (subject, spent) in &spending.spent {
             let within = |window| spent.within(window, now).0;
             let total = within(Window::Total);
-            // A balance is the postings less the spending.
+            // A balance is the postings minus the spending.
             let posted = balances.remove(subject).map(|balance| balance.0.saturating_add(total));
             totals.push(SubjectSpending {
                 subject: *subject,

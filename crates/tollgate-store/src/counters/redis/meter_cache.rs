@@ -59,7 +59,7 @@ impl MeterCache {
         }
     }
 
-    /// Marks subjects as used by a request: they are refreshed, and tracked as active.
+    /// Marks subjects as used by a request, so that they are refreshed and tracked as active.
     pub(super) fn mark_used(&self, meters: &[(Subject, Meter)]) {
         for (set, limit) in [(&self.to_refresh, MAX_TO_REFRESH), (&self.active, MAX_ACTIVE)] {
             let mut set = lock(set);

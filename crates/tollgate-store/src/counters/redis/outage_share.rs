@@ -23,7 +23,7 @@ use crate::Spending;
 pub(super) struct OutageShare {
     counters: MemoryCounters,
     nodes: u64,
-    /// Each subject when it was first used in this outage.
+    /// The state of each subject when it was first used in this outage.
     bases: Mutex<HashMap<Subject, ShareBase>>,
     /// Leases of this node, which belong to it in addition to its share.
     retained: RetainedLeases,
@@ -52,7 +52,7 @@ impl OutageShare {
         Self { counters, nodes: nodes.max(1), bases: Mutex::default(), retained }
     }
 
-    /// Makes a reservation within this node's share. Returns it as it was made.
+    /// Makes a reservation within this node's share. Returns the reservation that was made.
     pub(super) fn reserve(
         &self,
         reservation: &Reservation,
@@ -88,7 +88,7 @@ impl OutageShare {
         let money = |left: i64| {
             let nodes = i64::try_from(self.nodes).unwrap_or(i64::MAX);
             let amount = NanoUsd((left.max(0) / nodes).saturating_add(retained_money));
-            // A total, so that an outage over midnight does not renew it.
+            // A total, so that an outage past midnight does not renew it.
             LimitRule::Budget(Budget { amount, window: Window::Total, action: BudgetAction::Block })
         };
         let rule = match limit.rule {

@@ -44,7 +44,7 @@ pub(super) enum ReservationSource {
 pub(super) enum PreparedClaim {
     None,
     Refused,
-    /// Claimed. `amount` was prepared, `surplus` of it is not needed.
+    /// Claimed. `amount` was prepared, of which `surplus` is not needed.
     Claimed {
         amount: i64,
         surplus: i64,

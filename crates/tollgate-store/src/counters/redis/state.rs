@@ -89,7 +89,7 @@ impl LeaseClock {
 /// How many nodes there are.
 struct NodeCount {
     nodes: u64,
-    /// When there were last as many; `None` until Redis has said how many there are.
+    /// When this number was last registered; `None` until Redis has reported it.
     seen: Option<Instant>,
 }
 
@@ -130,7 +130,7 @@ impl Epoch {
         }
     }
 
-    /// The share that applies while the epoch is not up.
+    /// The share that applies until the epoch is up.
     pub(super) const fn outage_share(&self) -> Option<&Arc<OutageShare>> {
         match &self.connection {
             ConnectionState::Joining { share } | ConnectionState::Down { share } => Some(share),

@@ -117,7 +117,7 @@ async fn single_node_removes_recorded_changes_after_a_minute() {
     loop {
         let noted: Vec<String> = ::redis::cmd("ZRANGE").arg(&changes).arg(0).arg(-1).query_async(&mut connection).await.unwrap();
         if !noted.iter().any(|it| it == "old") {
-            assert_eq!(noted.len(), 1, "the change of this minute stays");
+            assert_eq!(noted.len(), 1, "the change of this minute is kept");
             break;
         }
         assert!(begin.elapsed() < Duration::from_secs(10), "a change of long ago is still there");
@@ -330,7 +330,7 @@ async fn process_and_its_successor_do_not_end_each_others_registrations() {
     let mut score = async |node: &str| -> Option<f64> {
         ::redis::cmd("ZSCORE").arg(&nodes).arg(node).query_async(&mut connection).await.unwrap()
     };
-    assert!(score(&first).await.is_some() && score(&second).await.is_some(), "the successor leaves the other as it is");
+    assert!(score(&first).await.is_some() && score(&second).await.is_some(), "the successor does not change the other one");
     // The old process reconnects.
     let before = old.counters.0.epoch().number;
     old.counters.0.connection_lost(before, "the test cuts it");

@@ -27,10 +27,10 @@ use super::{
 use crate::{LedgerStore, RandomSource, Spending, StoreError};
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Longest time to join, restoring data from the database and waiting for other nodes included.
+/// Longest time to join, including restoring data from the database and waiting for other nodes.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(90);
 const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
-/// Batches that are sent before the worker looks what else is due.
+/// Number of batches that are sent before the worker checks what else is due.
 const BATCHES_AT_ONCE: usize = 16;
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the meters that other nodes have changed are read.
@@ -305,7 +305,7 @@ impl RedisWorker {
     }
 
     /// Reads the meters whose money any node has reserved or spent since it last did, so that this node's share in an outage
-    /// starts from what all nodes have spent, also of subjects that it has never served.
+    /// starts from the spending of all nodes, including subjects that it has never served.
     async fn follow(
         &self,
         connection: &mut MultiplexedConnection,

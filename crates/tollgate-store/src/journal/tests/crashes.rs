@@ -1,4 +1,4 @@
-//! Crashes at random places, and tails cut at any byte.
+//! Crashes at random points, and tails cut at any byte.
 
 use super::*;
 

@@ -109,5 +109,5 @@ fn finish_returns_the_number_of_lost_requests() {
     drop(writer);
     journal.mark_booked(&[request_id(3)]);
     fs::remove_dir_all(dir.path().join("journal")).unwrap();
-    assert_eq!(journal.finish(&[record(9)]), 3, "two in memory and one that was never written; a begin is no record");
+    assert_eq!(journal.finish(&[record(9)]), 3, "two in memory and one that was never written; a begin is not a record");
 }

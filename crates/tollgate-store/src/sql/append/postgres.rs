@@ -29,7 +29,7 @@ use crate::{
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Trailer of `COPY … (FORMAT binary)`.
 const TRAILER: &[u8] = &[0xff, 0xff];
-/// Number of rows from which `COPY` is faster than arrays in spite of its wait.
+/// Number of rows from which `COPY` is faster than arrays despite its wait.
 const COPY_FROM: usize = 1_024;
 /// `unique_violation`.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -45,7 +45,7 @@ pub(in crate::sql) struct PostgresAppender {
 /// An open transaction. Dropping it closes the connection, which rolls it back.
 pub(super) struct PostgresTransaction {
     connection: PgConnection,
-    /// Takes the connection back after the transaction.
+    /// Keeps the connection after the transaction.
     slot: OwnedMutexGuard<Option<PgConnection>>,
     database: String,
 }

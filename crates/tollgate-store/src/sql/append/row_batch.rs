@@ -1,5 +1,5 @@
 //! Rows to insert into a table. Values are stored one after the other and texts share one buffer, so that a row of thirty columns
-//! needs no allocation of its own.
+//! needs no separate allocation.
 
 use std::{
     fmt::{Display, Write as _},
@@ -142,7 +142,7 @@ impl RowBatch {
         self.push_bytes(from)
     }
 
-    /// The bytes that a function appends.
+    /// A value of the bytes that a function appends.
     pub(super) fn encoded(&mut self, append: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         let from = self.bytes.len();
         append(&mut self.bytes);

@@ -31,7 +31,8 @@ use crate::{
     },
 };
 
-/// Capacity of the thread's queue. A writer waits for each answer and leaves at most a rollback behind, so it never fills up.
+/// Capacity of the thread's queue. A writer waits for each answer and leaves at most a rollback in it, so the queue never
+/// fills up.
 const QUEUE_CAPACITY: usize = 16;
 
 /// Prepared statements that are kept; more than an append uses.

@@ -1,6 +1,7 @@
 //! The tags of a batch: which names and values have separate sums. In each month these are the first hundred names and the first thousand
 //! values of a name. Each member has a share of them, so that a caller that sends a new value with each request neither fills the sums
-//! nor takes them from others. `tag_values` has the names and values of each month, in the order in which they came.
+//! nor uses up the places of others. `tag_values` has the names and values of each month, in the order in which they were
+//! first sent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -173,7 +174,7 @@ impl AppendTransaction {
         Ok(())
     }
 
-    /// Writes new names and values, and notes their numbers.
+    /// Writes new names and values, and stores their numbers.
     async fn add_tags(&mut self, new: Vec<NewTag>, names: &mut NameMap, summed: &mut SummedTags) -> Result<(), StoreError> {
         if new.is_empty() {
             return Ok(());
@@ -206,7 +207,7 @@ impl AppendTransaction {
 mod tests {
     use super::*;
 
-    /// The tags of a month after requests of these members, each with a value of its own.
+    /// The tags of a month after requests of these members, each with a different value.
     fn after(members: impl Iterator<Item = i64>) -> MonthTags {
         let mut tags = MonthTags::default();
         for (number, member) in members.enumerate() {

@@ -59,7 +59,7 @@ async fn removed_changed_and_added_audit_events_are_detected() {
     let with_head = format!(
         "{newest}; UPDATE chain_heads SET last = 3, mac = (SELECT mac FROM chain_links WHERE chain = 'audit' AND last = 3) WHERE chain = 'audit'"
     );
-    assert_eq!(rules(after(&with_head).await), [ConsistencyRule::ChainEnd], "the head has a MAC of its own");
+    assert_eq!(rules(after(&with_head).await), [ConsistencyRule::ChainEnd], "the head has a separate MAC");
     let all = "DELETE FROM audit; DELETE FROM chain_links WHERE chain = 'audit'";
     assert_eq!(rules(after(all).await), [ConsistencyRule::ChainEnd]);
     let added = "INSERT INTO audit SELECT revision + 100, position, at, origin, actor, action, kind, id, name, detail, address FROM audit \

@@ -22,7 +22,7 @@ use crate::{
 async fn sums_by_five_minutes_are_removed_with_their_records() {
     let dir = TempDir::new().unwrap();
     let store = open(options(sqlite(&dir), &dir)).await.unwrap();
-    // A record a minute; the first day has two slices and more.
+    // One record per minute; the first day has more than two slices.
     let arrive = |number: u64| record(number * 60_000);
     let records: Vec<UsageRecord> = (0..1_500).map(arrive).collect();
     store.usage.append(&records).await.unwrap();
@@ -126,7 +126,7 @@ async fn partition_is_dropped_when_its_day_is_due() {
         .unwrap();
     assert_eq!((sums, verify(store).await.differences), (0, Vec::new()));
 
-    // As if a journal still contained them.
+    // Appends them again, as if a journal still contained them.
     assert_eq!(store.usage.append(&first).await.unwrap(), 0);
     assert_eq!(store.ledger.balances().await.unwrap(), balances);
     let late = of_day(0, 50);
@@ -136,7 +136,7 @@ async fn partition_is_dropped_when_its_day_is_due() {
     assert_eq!(prune(store, day_start(1)).await, 1);
     assert_eq!(store.usage.append(&[late]).await.unwrap(), 0);
 
-    // The ids are forgotten with their day, after thirty days.
+    // The ids are removed with their day, after thirty days.
     assert_eq!(prune(store, day_start(30)).await, 2);
     assert!(rows(&mut connection, "removed_2026_11_21").await.is_some());
     prune(store, day_start(31)).await;
@@ -276,7 +276,7 @@ async fn verification_in_progress_misses_no_record_that_retention_removes() {
     let store = &log.store;
     store.usage.append(&(1..20).map(|number| of_day(0, number)).collect::<Vec<_>>()).await.unwrap();
     let (address, data) = (log.schema.address.clone(), log.dir.path().to_owned());
-    // Before the verification reads a record.
+    // The removal happens before the verification reads a record.
     let control = WorkControl::new(tokio_util::sync::CancellationToken::new(), move |progress| {
         if progress.done == 2 {
             let (address, data) = (address.clone(), data.clone());

@@ -44,7 +44,7 @@ impl FromCells for KeyNumber {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         let number = cells.number()?;
         let id = cells.text()?;
-        Ok(Self(number, KeyId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a key")))?))
+        Ok(Self(number, KeyId::parse(id).ok_or_else(|| broken(format!("'{id}' is not a key's id")))?))
     }
 }
 
@@ -76,7 +76,7 @@ struct MemberRequest(MemberId, RequestId);
 impl FromCells for MemberRequest {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         let id = cells.text()?;
-        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a member")))?;
+        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is not a member's id")))?;
         Ok(Self(member, cells.request()?))
     }
 }
@@ -104,8 +104,8 @@ impl SqlStore {
         Ok(used.into_iter().collect())
     }
 
-    /// The latest and widest sums are read first, and those of a key only until one with requests is found: so most keys, which are used
-    /// all the time, take the sums of a month.
+    /// The latest and widest sums are read first, and the search for a key ends at the first sum with requests. Most keys are used all
+    /// the time and need only the sums of a month.
     pub(in crate::sql) async fn keys_without_use(
         &self,
         filter: KeyUseFilter,
@@ -171,7 +171,8 @@ impl SqlStore {
         Ok(last.into_iter().collect())
     }
 
-    /// The sums by day show which keys a member used on the last day with requests; the last request of one of them is the member's.
+    /// The sums by day show which keys a member used on the last day with requests; the latest of their last requests is the
+    /// member's.
     pub(in crate::sql) async fn last_requests_of_members(
         &self,
         members: &[MemberId],

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(of(1, &[]), [0]);
         assert_eq!(of(2, &[]), [0, 1, 2, 3]);
         assert_eq!(of(5, &[]), [0, 1, 2, 3, 4]);
-        assert_eq!(of(1, &[0, 6]), [0, 1, 2, 3, 6], "a renamed one is no bound, and stays");
+        assert_eq!(of(1, &[0, 6]), [0, 1, 2, 3, 6], "a renamed group does not set the bound, and is kept");
         assert_eq!(of(7, &[]).len(), 7);
     }
 }

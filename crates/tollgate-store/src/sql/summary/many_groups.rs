@@ -18,7 +18,7 @@ use crate::{
 const PARTS: i64 = 20;
 const MODELS: i64 = 800;
 
-/// Requests of a key for a model: the more, the larger both numbers are.
+/// Number of requests of a key for a model, which grows with both numbers.
 const fn requests(key: i64, model: i64) -> i64 {
     key * MODELS + model + 1
 }

@@ -20,14 +20,14 @@ use crate::{
     usage::MAX_SUMMED_RECORDS,
 };
 
-/// Maximum number of times that are read separately. Of more, everything between the first and the last is read.
+/// Maximum number of times that are read separately. With more, everything between the first and the last is read.
 const MAX_TIMES: usize = 50;
 
 impl SqlStore {
     /// Finds the times with matches of a summary that reads records, and refuses it if these have too many records. False if there are
     /// none.
     pub(super) async fn find_matching_times(&self, query: &mut SummaryQuery<'_>, pruned_until: i64) -> Result<bool, StoreError> {
-        // Only sums are left of removed records.
+        // Of removed records only the sums are left.
         query.since = Some(query.since.map_or(Timestamp(pruned_until), |since| since.max(Timestamp(pruned_until))));
         // A day has few records of a key.
         let source = if query.filter.is_of_keys() { SummarySource::Days } else { SummarySource::Hours };

@@ -23,7 +23,7 @@ struct SummedRanges {
 }
 
 impl SqlStore {
-    /// The largest groups of a query that packed sums answer, in no order.
+    /// The largest groups of a query that packed sums can answer, in no order.
     pub(super) async fn sums_of_cells(&self, query: &SummaryQuery<'_>) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
         let parts = self.parts_of(SUMMARY, query.filter).await?;
         let (records, cells): (Vec<TimeRange>, Vec<TimeRange>) =
@@ -143,7 +143,7 @@ impl SummaryQuery<'_> {
         if !self.filter.tags.is_empty() {
             return vec![tagged];
         }
-        // Requests without the tag are all requests less those with it.
+        // Requests without the tag are all requests minus those with it.
         let (all, with_it) = (tables::without_tags(table), !range.is_subtracted);
         vec![tagged, of(all, true, range.is_subtracted), of(table, true, with_it)]
     }

@@ -54,7 +54,8 @@ pub(super) struct TimeRange {
 pub(super) enum EndParts {
     /// Narrower buckets within the range.
     Added,
-    /// As `Added`, or the whole bucket minus the narrower buckets outside the range, whichever reads the shorter time.
+    /// Like `Added`, or the whole bucket minus the narrower buckets outside the range, whichever reads the shorter
+    /// time.
     Shortest,
 }
 

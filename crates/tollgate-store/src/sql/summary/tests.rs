@@ -98,7 +98,7 @@ fn every_part_of_a_range_is_found_by_an_index() {
                 matching: Vec::new(),
                 most: 1,
             };
-            let table = query.table.unwrap_or_else(|| panic!("{filter:?} {by:?} is not told by sums"));
+            let table = query.table.unwrap_or_else(|| panic!("{filter:?} {by:?} cannot be answered by sums"));
             let mut parts = 0;
             let rows = |range: &TimeRange| {
                 if table.name == "usage_sums" {
@@ -175,7 +175,7 @@ proptest! {
         let sources = [SummarySource::BY_DAY, SummarySource::BY_HOUR, SummarySource::BY_MONTH][sources];
         let ends = [EndParts::Added, EndParts::Shortest][ends];
         let mut records = 0;
-        // By how much the number of ranges that cover a moment changes at each time.
+        // For each time, the change in the number of ranges that cover it.
         let mut steps: BTreeMap<i64, i64> = BTreeMap::new();
         for TimeRange { source, from, to, is_subtracted } in split_range(Some(Timestamp(since)), Some(Timestamp(until)), sources, ends) {
             let (from, to, times) = (from.unwrap(), to.unwrap(), if is_subtracted { -1 } else { 1 });

@@ -15,7 +15,7 @@ async fn apply(store: &Store, batch: &[crate::Change]) {
     store.catalog.apply(batch, &Actor::local(ChangeOrigin::Cli, "tester"), MIDNIGHT).await.unwrap();
 }
 
-/// A gateway with a catalog, money and records, two of them of other months.
+/// A gateway with a catalog, money and records, two of which are of other months.
 async fn filled(dir: &TempDir) -> Store {
     let store = open(options(sqlite(dir), dir)).await.unwrap();
     let key = put_key(&store, "ci", &["default"], Some("tk-imported-0123456789"));

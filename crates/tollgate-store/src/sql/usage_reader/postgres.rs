@@ -77,7 +77,7 @@ impl PostgresReader {
         mut fold: F,
     ) -> Result<F, StoreError> {
         let (query, pool) = (query(sql, ids), self.pool.clone());
-        // A task of its own, so that queries of one answer are read on several threads. It ends when the set is dropped.
+        // A separate task, so that queries of one answer are read on several threads. It ends when the set is dropped.
         let mut task = JoinSet::new();
         task.spawn(async move {
             let mut rows = query.fetch(&pool);
@@ -98,7 +98,7 @@ impl PostgresReader {
         }
     }
 
-    /// Begins a transaction that sees the same as the one that exported a snapshot. Also returns the server's process.
+    /// Begins a transaction with the snapshot that another one exported. Also returns the server's process.
     pub(in crate::sql) async fn snapshot(
         &self,
         operation: &'static str,

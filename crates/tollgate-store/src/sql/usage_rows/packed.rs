@@ -1,5 +1,5 @@
-//! The column `packed` of a record: its numbers that no query compares or adds up, in one value. A column costs both databases the
-//! same whether a query reads it or not, so that sixteen of them would be a sixth of what it takes to book a record.
+//! The column `packed` of a record: its numbers that no query compares or adds up, in one value. A column takes both databases the
+//! same time whether a query reads it or not; sixteen columns would be a sixth of the time to book a record.
 //!
 //! The value begins with a bit for each number that is not 0, and these numbers follow, in the order of [`PackedNumbers::numbers`],
 //! each as a [`varint`]. A number that may be absent is stored as 0 if it is, and as one more than its value otherwise. New numbers
@@ -64,7 +64,7 @@ pub(in crate::sql) enum PackedStatus {
     Other(u16),
 }
 
-/// A value that is not one of this module.
+/// A value that this module did not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the packed numbers of a record are damaged, or a newer version wrote them")]
 pub(in crate::sql) struct DamagedNumbers;

@@ -76,7 +76,7 @@ impl FromCells for Entry {
     }
 }
 
-/// A batch and member whose records the ledger does not have as they are.
+/// A batch and member whose ledger entry does not match the records.
 #[derive(Debug)]
 struct Difference {
     of: BatchMember,

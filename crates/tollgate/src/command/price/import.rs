@@ -64,7 +64,7 @@ fn body(arguments: &PriceImport) -> Result<Value, Failure> {
             })?;
             let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
             let format = format.unwrap_or(if is_json { ListFormat::Litellm } else { ListFormat::Csv });
-            // A list that does not say where it comes from is known by the name of its file.
+            // A list without a source is named after its file.
             let names_source = format == ListFormat::Csv && text.lines().any(|line| line.trim_start().starts_with("# source:"));
             if !names_source {
                 body["source"] = path.file_name().unwrap_or_default().to_string_lossy().into();

@@ -95,7 +95,8 @@ async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Fai
     }
 }
 
-/// The set-up link of a first start, whose admin cannot sign in yet. Later starts only say how to get one: their output may be kept.
+/// The set-up link of a first start, whose admin cannot sign in yet. Later starts only print how to get one, because their output
+/// may be stored.
 async fn set_up_link(config: &Config, store: &Store, console: SocketAddr) -> SetUp {
     if store.spending_known_at().is_some() {
         return SetUp::Done;

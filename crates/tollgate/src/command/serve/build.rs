@@ -31,7 +31,7 @@ use crate::{
 /// Warnings about the catalog that are logged at the start; `check --catalog` has all of them.
 const MAX_WARNINGS: usize = 10;
 
-/// As [`build_components`]. In an upgrade, a failure is reported to the running process, which then continues.
+/// Like [`build_components`]. In an upgrade, a failure is reported to the running process, which then continues.
 pub(super) async fn build_components_or_give_up(config: &Config, taken: &mut Option<TakeOver>) -> Result<ServeComponents, Failure> {
     let built = build_components(config, taken.as_mut()).await;
     if let (Err(failure), Some(taken)) = (&built, taken) {
@@ -87,7 +87,7 @@ pub(super) async fn build_components(config: &Config, mut taken: Option<&mut Tak
     assemble(config, store, OpenState { journal, folder, recovered, counters, ledger, redis }).await
 }
 
-/// The catalog file, the first rows, or that no row is owned by a file.
+/// Applies the catalog file, creates the first rows, or records that no file owns rows.
 async fn write_catalog_at_start(config: &Config, store: &Store) -> Result<(), Failure> {
     if let Some(file) = &config.catalog_file {
         catalog_watch::serve_file_at_start(store, file).await?;
@@ -160,7 +160,7 @@ fn warn_of(catalog: &Catalog, config: &Config) {
         tracing::warn!("catalog: {warning}");
     }
     for name in &config.unread {
-        tracing::warn!("the environment variable {name} is no setting; nothing reads it");
+        tracing::warn!("the environment variable {name} is not a setting and has no effect");
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) async fn tail(common: &Common, admin: &Admin, args: &FilterArgs, line
     }
 }
 
-/// The newest records. A rare filter needs several pages, because a page ends early when it has read many records; the last time it
-/// searched is printed if all of them were not enough.
+/// The newest records. A rare filter needs several pages, because a page ends early when it has read many records; if the pages do
+/// not suffice, the last searched time is printed.
 async fn newest(admin: &Admin, target: &ApiPath, count: usize) -> Result<Vec<Value>, Failure> {
     let (mut records, mut after, mut searched) = (Vec::new(), None::<String>, None::<String>);
     for _ in 0..MAX_SEARCHED_PAGES {
@@ -80,7 +80,7 @@ struct LiveTail<'a> {
 }
 
 impl<'a> LiveTail<'a> {
-    /// Returns when the gateway has said where the tail begins.
+    /// Returns once the gateway has reported where the tail begins.
     async fn open(admin: &'a Admin, target: ApiPath) -> Result<Self, Failure> {
         let mut lines = admin.lines(Method::GET, &target, None).await?;
         let mut events = EventReader::default();

@@ -80,7 +80,7 @@ pub(super) async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> 
 fn remarks(state: &Value) -> Vec<String> {
     let mut remarks = Vec::new();
     if state["target"].is_null() {
-        remarks.push("no storage is set: nothing is exported (export.endpoint)".to_owned());
+        remarks.push("no storage is set, so nothing is exported (export.endpoint)".to_owned());
     }
     if let (Some(due), Some(first)) = (state["due"].as_u64().filter(|due| *due > 0), state["first_due"].as_str()) {
         remarks.push(format!("{} to export, from {first} on", output::counted(due, "day is", "days are")));

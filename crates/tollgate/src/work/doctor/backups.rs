@@ -9,7 +9,7 @@ use super::Level;
 use crate::{compose, config::Config};
 
 const HOUR_MS: i64 = 3_600_000;
-/// Shortest time by which a backup may be late: a failed one is tried again after 10 minutes, and making one takes a while.
+/// Minimum tolerance for a late backup: a failed one is retried after 10 minutes, and making one takes a while.
 const MIN_TOLERANCE_MS: i64 = HOUR_MS;
 
 pub(super) fn check(config: &Config, database: &Path, now: Timestamp) -> (Level, String) {

@@ -12,7 +12,7 @@ fn routes(admin: &Admin) -> Vec<(String, String, String)> {
     for (template, operations) in admin.document()["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
             let path: Vec<&str> = template.split('/').map(|part| if part.starts_with('{') { "nothing" } else { part }).collect();
-            let needs = operation["x-needs"].as_str().expect("every route says what it needs").to_owned();
+            let needs = operation["x-needs"].as_str().expect("every route states the scope that it needs").to_owned();
             routes.push((method.to_uppercase(), path.join("/"), needs));
         }
     }

@@ -224,7 +224,7 @@ fn every_route_answers_as_its_openapi_document_says() {
         described.extend(operations.as_object().unwrap().keys().map(|method| (method.to_uppercase(), template.clone())));
     }
     described.retain(|(_, path)| !AT_A_PROVIDER.contains(&path.as_str()));
-    // The live tail has no end; a test of its own reads its beginning.
+    // The live tail has no end; a separate test reads its beginning.
     described.remove(&("GET".to_owned(), "/admin/v1/usage/tail".to_owned()));
     let silent: Vec<_> = described.difference(&admin.answered()).cloned().collect();
     assert!(silent.is_empty(), "these routes were not seen to answer well: {silent:?}");
@@ -238,7 +238,7 @@ fn manual_lists_every_route() {
         for (method, operation) in operations.as_object().unwrap() {
             let scope = operation["x-needs"].as_str().unwrap();
             let row = format!("| `{} {path}` | {scope} | {} |", method.to_uppercase(), operation["summary"].as_str().unwrap());
-            assert!(manual.contains(&row), "docs/admin-api.md has not the row\n{row}");
+            assert!(manual.contains(&row), "docs/admin-api.md lacks the row\n{row}");
         }
     }
 }
@@ -260,6 +260,6 @@ fn document_is_valid_openapi() {
         }
     }
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
-        assert!(jsonschema::meta::is_valid(schema), "{name} is no JSON schema: {schema:#}");
+        assert!(jsonschema::meta::is_valid(schema), "{name} is not a JSON schema: {schema:#}");
     }
 }

@@ -36,7 +36,11 @@ fn catalog_file_can_be_previewed_applied_and_pulled() {
     let file = pulled["file"].as_str().unwrap();
     assert!(file.contains("name = \"parrot\"") && !file.contains("a-secret-for-the-cage"), "{file}");
     let again = admin.post("/admin/v1/catalog/apply", &json!({"file": file}));
-    assert_eq!((&again["changes"], &again["revision"]), (&json!(0), &pulled["revision"]), "what was pulled changes nothing");
+    assert_eq!(
+        (&again["changes"], &again["revision"]),
+        (&json!(0), &pulled["revision"]),
+        "applying the pulled file changes nothing"
+    );
 
     let stale = Request::post("/admin/v1/catalog/apply", &sent).bearer(&admin.key).header("if-match", "\"1\"");
     assert_eq!(refusal(&admin.gateway.send(&stale)), refused_whole(409, "revision_conflict"));

@@ -67,7 +67,7 @@ fn catalog_rows_can_be_created_and_deleted_one_by_one() {
         assert_eq!(refusal(&admin.call("GET", &format!("/admin/v1/{path}"), None)), refused_whole(404, "not_found"), "{path}");
     }
     admin.delete("/admin/v1/members/ann");
-    assert_eq!(chat(), 401, "the keys went with the member");
+    assert_eq!(chat(), 401, "the keys were removed with the member");
     assert_eq!(refusal(&admin.call("DELETE", "/admin/v1/members/owner", None)), refused_whole(409, "last_admin"));
 }
 

@@ -30,7 +30,7 @@ fn key_works_until_it_expires_or_is_revoked() {
     admin.patch(&path, &json!({"status": "disabled"}));
     assert_eq!(chat(&admin, &key), 401, "it is disabled");
     let changed = admin.patch(&path, &json!({"status": "active", "models": ["other-*"]}));
-    assert_eq!(changed["rpm"], 600, "what is not sent stays");
+    assert_eq!(changed["rpm"], 600, "fields that are not sent are unchanged");
     assert_eq!(chat(&admin, &key), 404, "it may not use the model");
     admin.patch(&path, &json!({"models": ["*"]}));
     assert_eq!(chat(&admin, &key), 200, "it works again");

@@ -1,4 +1,4 @@
-//! Several channels at once: changed, removed and shown as a file, all of them or none.
+//! Several channels at once: changed, removed and shown as a file, all or none.
 
 use serde_json::{Value, json};
 use tollgate_testkit::UPSTREAM_CREDENTIAL;
@@ -32,7 +32,7 @@ fn channels_are_changed_together_or_not_at_all() {
     assert_eq!(changed["items"].as_array().unwrap().len(), 2, "each once: {changed}");
     assert_eq!(admin.get("/admin/v1/catalog")["revision"], before + 1, "one change of the catalog");
     assert_eq!(field(&admin, "weight", &["a", "b"]), [json!(7), json!(7)]);
-    assert_eq!(field(&admin, "headers", &["a"]), [json!({"x-one": "***"})], "what was not sent stays");
+    assert_eq!(field(&admin, "headers", &["a"]), [json!({"x-one": "***"})], "fields that were not sent are unchanged");
     for account in ["a/accounts/one", "a/accounts/two", "b/accounts/one"] {
         let account = admin.get(&format!("{CHANNELS}/{account}"));
         assert_eq!((&account["rpm"], &account["cost_multiplier"]), (&json!(60), &json!("0.8")));

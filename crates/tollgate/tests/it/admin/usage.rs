@@ -198,7 +198,7 @@ fn every_record_is_exported_as_a_parquet_file() {
     assert_eq!(ids_of(command.stdout), ids);
 }
 
-/// The ids of the next records of a live tail, and the position behind them.
+/// The ids of the next records of a live tail, and the position after them.
 fn followed(admin: &Admin, query: &str, last_event: Option<&str>, count: usize, meanwhile: impl FnOnce()) -> (Vec<String>, String) {
     let request = Request::get(&format!("/admin/v1/usage/tail{query}")).bearer(&admin.key);
     let request = if let Some(id) = last_event { request.header("last-event-id", id) } else { request };
@@ -206,7 +206,7 @@ fn followed(admin: &Admin, query: &str, last_event: Option<&str>, count: usize, 
     (records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect(), position)
 }
 
-/// The next records that a live tail sends, and the position behind them.
+/// The next records that a live tail sends, and the position after them.
 pub(crate) fn follow(admin: &Admin, request: &Request, count: usize, meanwhile: impl FnOnce()) -> (Vec<Value>, String) {
     let mut pending = admin.gateway.start_request(request);
     let head = pending.read_head().unwrap();
@@ -214,7 +214,7 @@ pub(crate) fn follow(admin: &Admin, request: &Request, count: usize, meanwhile: 
     let (mut received, mut meanwhile) = (String::new(), Some(meanwhile));
     loop {
         received += &String::from_utf8(pending.read_chunk(&head).unwrap().expect("the stream has no end")).unwrap();
-        // The first event says where the stream begins.
+        // The first event has the position where the stream begins.
         if let Some(meanwhile) = meanwhile.take() {
             meanwhile();
         }

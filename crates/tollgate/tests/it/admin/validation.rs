@@ -213,7 +213,7 @@ fn proxy_password_is_never_returned() {
         assert!(!received.contains("proxy-secret") && received.contains(hidden), "{path}: {received}");
     }
     let same = admin.as_operator("PATCH", path, Some(&json!({"proxy": hidden, "priority": 2})));
-    assert_eq!(same.status, 200, "what was shown and comes back changes nothing: {}", text(&same));
+    assert_eq!(same.status, 200, "sending the shown value back changes nothing: {}", text(&same));
     let log = admin.get("/admin/v1/audit").to_string();
     assert!(!log.contains("proxy-secret") && log.contains(hidden), "{log}");
     let other = admin.as_operator("PATCH", path, Some(&json!({"proxy": "http://127.0.0.1:1"})));

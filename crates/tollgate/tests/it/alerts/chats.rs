@@ -22,7 +22,7 @@ fn group_chat_robots_get_messages_in_their_format() {
     let sent = receiver.received().pop().unwrap();
     let text = json!({"content": "[tollgate] this is a test of the destination dingtalk"});
     assert_eq!(sent.json(), json!({"msgtype": "text", "text": text}));
-    // The signature is in the query, behind that of the address.
+    // The signature is in the query, after the address's own query.
     let target = sent.line.split(' ').nth(1).unwrap();
     let query: Vec<(String, String)> = Url::parse(&format!("http://x{target}")).unwrap().query_pairs().into_owned().collect();
     let [(token, _), (timestamp, time), (sign, signature)] = query.as_slice() else { panic!("{query:?}") };
@@ -59,7 +59,7 @@ fn telegram_messages_are_sent_to_one_chat_with_the_token_of_the_bot() {
     assert_eq!(sent.json(), json!({"chat_id": "-1001234567890", "text": "[tollgate] this is a test of the destination bot"}));
     receiver.enqueue(ScriptedResponse::error(400, &json!({"ok": false, "error_code": 400, "description": "chat not found"})));
     assert_eq!(test()["fault"], "status 400");
-    // The token stays when something else is changed, and is in no answer and no log.
+    // The token is kept when something else is changed, and is in no answer and no log.
     admin.patch(&format!("{DESTINATIONS}/bot"), &json!({"to": ["@alerts"]}));
     receiver.enqueue(ScriptedResponse::json(&json!({"ok": true})));
     assert_eq!(test()["delivered"], true);

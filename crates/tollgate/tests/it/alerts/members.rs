@@ -33,7 +33,7 @@ fn person(admin: &Admin) -> Person {
 }
 
 #[test]
-fn member_is_told_by_mail_at_the_thresholds_of_the_profile() {
+fn member_is_notified_by_mail_at_the_thresholds_of_the_profile() {
     let (admin, server) = (spent_budget(), MailServer::start(MailServerMode::Plain));
     let body = json!({
         "name": "post", "kind": "email", "url": format!("smtp+plain://localhost:{}", server.port()), "private_network": true,
@@ -50,7 +50,7 @@ fn member_is_told_by_mail_at_the_thresholds_of_the_profile() {
         let mails = server.mails().into_iter();
         mails.filter(|mail| mail.contains("To: ann@example.com")).collect::<Vec<String>>()
     };
-    // A changed setting has the members looked at at once.
+    // After a change of the setting, members are evaluated at once.
     set(&admin, "console.display_name", &json!("Acme"));
     wait_for("the mail", SLOWLY, || !of_ann().is_empty());
     admin.patch("/admin/v1/members/ann", &json!({"budget": {"amount": "0.0002", "window": "month", "action": "alert"}}));
@@ -69,7 +69,7 @@ fn home_page_shows_the_thresholds_that_are_reached() {
     let admin = spent_budget();
     let mut ann = person(&admin);
     let spent = "100 % of your budget is spent";
-    wait_for("the home page says it", SOON, || ann.page(&admin.gateway, "/console").contains(spent));
+    wait_for("the home page shows it", SOON, || ann.page(&admin.gateway, "/console").contains(spent));
     let fields = [("notice_percents", ""), ("notice_balance", "2")];
     assert_eq!(location(&ann.post(&admin.gateway, "/profile/notices", &fields)), "/profile");
     assert!(!ann.page(&admin.gateway, "/console").contains(spent));

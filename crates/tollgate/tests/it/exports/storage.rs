@@ -29,7 +29,7 @@ pub(super) enum Fault {
     Cut,
     /// The object is stored, and the connection is closed without an answer.
     CutAfter,
-    /// There is no answer for a long time.
+    /// No answer is sent for a long time.
     Hang,
 }
 
@@ -42,7 +42,7 @@ struct State {
     always: Option<Fault>,
     /// How long a request takes.
     time: Duration,
-    /// Methods and keys of all requests that were signed right.
+    /// Methods and keys of all correctly signed requests.
     requests: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl ObjectStorage {
         self.state().faults = faults.iter().copied().collect();
     }
 
-    /// All requests end like this, until that is changed.
+    /// The result of all requests, until it is changed.
     pub(super) fn fail(&self, fault: Option<Fault>) {
         self.state().always = fault;
     }
@@ -132,7 +132,7 @@ impl ObjectStorage {
                 thread::sleep(Duration::from_mins(1));
                 return;
             }
-            (Some(Fault::Answer(status, code)), _) => (status, error(code, "the test says so", "")),
+            (Some(Fault::Answer(status, code)), _) => (status, error(code, "the test reports it", "")),
             (_, Err((status, document))) => (status, document),
             (_, Ok(())) => self.apply(&method, path, body),
         };

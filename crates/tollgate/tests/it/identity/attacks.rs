@@ -78,7 +78,7 @@ fn sign_in_never_adopts_a_session_token_from_the_browser() {
         assert_eq!(admin.gateway.send(&Request::get("/admin/v1/me").header("cookie", wrong)).status, 401, "{wrong}");
     }
     let as_bearer = eve.cookie.split_once('=').unwrap().1;
-    assert_eq!(admin.gateway.send(&Request::get("/admin/v1/me").bearer(as_bearer)).status, 401, "it is no admin key");
+    assert_eq!(admin.gateway.send(&Request::get("/admin/v1/me").bearer(as_bearer)).status, 401, "it is not an admin key");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn every_field_of_every_form_before_a_sign_in_is_bounded() {
 #[test]
 fn unauthenticated_clients_are_limited_by_address_and_cannot_block_others() {
     let admin = Admin::echo();
-    // Each waits for the rest of its body.
+    // Each request waits for the rest of its body.
     let begin = || {
         let mut stream = TcpStream::connect(admin.gateway.address()).unwrap();
         let head =

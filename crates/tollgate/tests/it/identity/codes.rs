@@ -73,7 +73,7 @@ fn code_is_required_after_the_password_and_valid_once() {
     assert_eq!(browser.get(&admin, "/admin/v1/totp")["enabled"], true);
     let used = complete(&admin, &json!({"challenge": challenge(&admin), "code": confirmed_by}));
     assert_eq!(refusal(&used), refused_whole(401, "wrong_code"), "it confirmed the secret already");
-    // The code of the next step is accepted already.
+    // The code of the next step is already accepted.
     let next = code(&secret, 1);
     let signed_in = Browser::of(&complete(&admin, &json!({"challenge": challenge(&admin), "code": next})));
     assert!(signed_in.is_in(&admin));
@@ -97,7 +97,7 @@ fn password_link_requires_a_code_too() {
     let path = "/admin/v1/password-links/use";
     let body = json!({"token": link["token"], "new_password": "another good one"});
     let answer = admin.send("POST", path, &Request::post(path, &body));
-    assert!(answer.header("set-cookie").is_none() && !browser.is_in(&admin), "who has the mail has not the phone");
+    assert!(answer.header("set-cookie").is_none() && !browser.is_in(&admin), "access to the mailbox does not replace the phone");
     let body = ok(&answer);
     assert_eq!(body["next"], "code", "{body}");
     let completed = complete(&admin, &json!({"challenge": body["challenge"], "code": code(&secret, 1)}));

@@ -62,7 +62,7 @@ fn foreign<'a>(template: &str, parameter: &str, of: &'a Owner, name: &'a str) ->
     }
 }
 
-/// The paths with the values of Bob for one parameter. A passkey is looked for among those of both members.
+/// The paths with the values of Bob for one parameter. A passkey is searched for among those of both members.
 fn foreign_paths(template: &str, parameter: &str, bob: &Owner) -> Vec<String> {
     let mut paths = Vec::new();
     for value in foreign(template, parameter, bob, "bob") {
@@ -73,7 +73,7 @@ fn foreign_paths(template: &str, parameter: &str, bob: &Owner) -> Vec<String> {
     paths
 }
 
-/// Query that a list cannot do without.
+/// Query that a list requires.
 fn query(template: &str) -> &'static str {
     match template {
         "/admin/v1/budgets" => "?subject=key",
@@ -135,7 +135,7 @@ fn objects_of_other_members_are_not_found_on_any_route() {
                             objects += 1;
                             continue;
                         }
-                        // The live tail has no end; a test of its own reads its beginning.
+                        // The live tail has no end; a separate test reads its beginning.
                         if parameters.is_empty() && !template.ends_with("/tail") {
                             let answer = send_as_ann(&format!("{template}{}", query(template)), by_key);
                             assert_eq!(answer.status, 200, "{template}: {}", text(&answer));
@@ -151,7 +151,7 @@ fn objects_of_other_members_are_not_found_on_any_route() {
         }
     }
     assert!(objects >= 14 && lists >= 14, "{objects} objects, {lists} lists");
-    assert!(bob.browser.is_in(&admin), "nothing of it had an effect");
+    assert!(bob.browser.is_in(&admin), "no request had an effect");
     assert_eq!(admin.get(&format!("/admin/v1/keys/{}", bob.key))["state"], "active");
 }
 

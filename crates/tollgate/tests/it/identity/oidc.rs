@@ -21,7 +21,7 @@ const CLIENT: &str = "tollgate";
 /// A provider on loopback, at which one person is signed in already.
 struct Provider {
     issuer: String,
-    /// The nonce of the sign-in that is going on.
+    /// The nonce of the sign-in in progress.
     nonce: Arc<Mutex<String>>,
 }
 
@@ -137,7 +137,7 @@ fn linked_account_of_a_member_is_listed_and_unlinked() {
     let member = members.iter().find(|member| member["name"] == "ann").unwrap_or_else(|| panic!("{members:?}"));
     let login = admin.get("/admin/v1/members/ann/login");
     assert_eq!((&login["oidc"], &login["email"], &login["password"]), (&json!(true), &json!("ann@example.com"), &json!(false)));
-    // The same person finds the same member again.
+    // The same person is signed in as the same member again.
     assert_eq!(provider.sign_in(&admin).status, 303);
     assert_eq!(admin.get("/admin/v1/members")["items"].as_array().unwrap().len(), members.len());
 

@@ -60,12 +60,12 @@ impl Authenticator {
         }
     }
 
-    /// The browser is at another address of the same host now.
+    /// The browser is now at another address of the same host.
     pub(crate) fn go_to(&mut self, admin: &Admin) {
         self.origin = origin(admin);
     }
 
-    /// The authenticator is a copy of itself from before the last sign-in.
+    /// The authenticator is a copy of its state before the last sign-in.
     pub(crate) const fn go_back(&mut self) {
         self.count -= 1;
     }
@@ -386,7 +386,7 @@ fn passkey_of_a_suspended_member_is_refused_like_an_unknown_one() {
     assert_wrong(&suspended);
     let mut other = Authenticator { handle: authenticator.handle.clone(), ..Authenticator::new(&admin) };
     let unknown = try_passkey(&admin, &mut other);
-    assert_eq!(suspended.json(), unknown.json(), "nothing tells them apart");
+    assert_eq!(suspended.json(), unknown.json(), "the answers do not differ");
     admin.patch("/admin/v1/members/ann", &json!({"status": "active"}));
     assert!(Browser::of(&try_passkey(&admin, &mut authenticator)).is_in(&admin));
 }

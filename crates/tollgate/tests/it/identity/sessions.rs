@@ -54,7 +54,7 @@ fn sessions_end_with_a_change_of_role_password_or_status() {
     admin.patch("/admin/v1/members/ann", &json!({"role": "operator"}));
     assert!(!of_role.is_in(&admin), "the role is another one");
     admin.patch("/admin/v1/members/ann", &json!({"role": "member"}));
-    assert!(!of_role.is_in(&admin), "it does not come back with the role");
+    assert!(!of_role.is_in(&admin), "the session is not restored with the role");
 
     let (other, own) = (sign_in(&admin, "ann"), sign_in(&admin, "ann"));
     let change = json!({"password": PASSWORD, "new_password": "another good one"});
@@ -127,7 +127,7 @@ fn remember_choice_applies_to_every_way_of_signing_in() {
     let expected = [(&password, &no), (&password, &yes), (&password, &yes), (&password, &no), (&json!("passkey"), &yes)];
     assert_eq!(listed.collect::<Vec<_>>(), expected);
 
-    // A session that replaces another is kept as that one was.
+    // A session that replaces another is remembered as that one was.
     let answer = kept.send(&admin, "PUT", "/admin/v1/password", Some(&json!({"password": PASSWORD, "new_password": PASSWORD})));
     assert!(is_kept(&answer) && !other.is_in(&admin));
     let other = sign_in(&admin, "ann");

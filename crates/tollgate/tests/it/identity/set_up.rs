@@ -58,7 +58,7 @@ fn first_admin_chooses_a_name() {
     let me = browser.get(&admin, "/admin/v1/me");
     assert_eq!((&me["name"], &me["scope"]), (&json!("ada"), &json!("admin")));
     assert_eq!(refusal(&with_name("eve", PASSWORD)), refused(400, "invalid_token", "token"));
-    assert_eq!(try_sign_in(&admin, "owner", PASSWORD).status, 401, "it stays, without a password");
+    assert_eq!(try_sign_in(&admin, "owner", PASSWORD).status, 401, "the member still exists, without a password");
     assert!(!admin.gateway.run(&["setup-link"]).status.success(), "an admin can sign in");
     assert_eq!(admin.get("/admin/v1/members/bob")["role"], "member");
 

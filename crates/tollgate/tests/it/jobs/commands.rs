@@ -82,7 +82,7 @@ fn backup_over_the_api_is_moved_to_the_caller_and_restores() {
     assert!(code == Some(1) && err.contains("exists already"), "{err}");
     let (code, _, err) = run(&["backup", "secret.backup", "--with-secrets", "--passphrase", "env:PATH"]);
     assert!(code == Some(2) && err.contains("master key does not leave"), "{err}");
-    // Here it cannot be written: it stays there.
+    // The backup cannot be written locally, so it remains on the gateway.
     let (code, _, err) = run(&["backup", "missing/today.backup"]);
     assert!(code == Some(1) && err.contains("stays on the gateway's disk as tollgate-"), "{err}");
     assert_eq!(admin.get("/admin/v1/backups")["items"].as_array().unwrap().len(), 1);
@@ -107,7 +107,7 @@ fn interrupt(child: &Child) {
 fn interrupted_command_cancels_its_work() {
     let admin = Admin::of(with_endless_verification());
     let folder = TempDir::new().unwrap();
-    // Over the API: the job is cancelled, and progress was shown.
+    // Over the API the job is cancelled, and progress was shown.
     let mut remote = command(&admin.gateway, &admin.key, folder.path(), &["verify"]);
     let child = remote.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let newest = || admin.get(JOBS)["items"][0].clone();

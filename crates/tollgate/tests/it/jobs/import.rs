@@ -99,13 +99,13 @@ fn wrong_lists_fail_with_positions_and_large_ones_are_refused() {
     let answer = admin.call("POST", JOBS, Some(&json!({"kind": "import", "file": "#".repeat(34 << 20), "source": "s"})));
     assert_eq!(answer.status, 413, "{}", text(&answer));
     let answer = admin.call("POST", JOBS, Some(&json!({"kind": "replay", "file": "#".repeat(5 << 20)})));
-    assert_eq!(refusal(&answer), refused(400, "invalid_value", "file"), "a catalog file has a bound of its own");
+    assert_eq!(refusal(&answer), refused(400, "invalid_value", "file"), "a catalog file has a separate bound");
 }
 
 #[test]
 fn import_is_cancelled_before_it_writes() {
     let admin = with_models(TestGateway::builder(PROGRAM).without_record_check().spawn());
-    // An import looks at the history of prices before it writes, and here it does not end.
+    // An import reads the history of prices before it writes; in this test that never ends.
     tamper(
         admin.gateway.data(),
         "ALTER TABLE price_history RENAME TO stored_price_history; CREATE VIEW price_history AS SELECT * FROM stored_price_history \

@@ -35,7 +35,7 @@ const OTHERWISE: [(&str, bool, u16); 4] = [
 enum Expected {
     /// 400 on both paths.
     Refused,
-    /// 400 for a message; a count may be given.
+    /// 400 for a message; a token count may be answered.
     RefusedToGenerate,
     /// 2xx on both paths.
     Served,
@@ -45,7 +45,7 @@ enum Expected {
 
 use Expected::{Either, Refused, RefusedToGenerate, Served};
 
-/// Members of a body behind the model, without the braces. `M` stands for a valid list of messages.
+/// Members of a body after the model, without the braces. `M` stands for a valid list of messages.
 const BODIES: [(&str, &str, Expected); 66] = [
     ("valid", r#""max_tokens":9,"messages":M"#, Served),
     ("valid-blocks", r#""max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]"#, Served),
@@ -214,14 +214,14 @@ fn of_body((name, members, expected): (&str, &str, Expected), (path, has_options
     named(input, path)
 }
 
-/// Adds the path to the id, and that errors have the form of the protocol.
+/// Adds the path to the id, and the expectation that errors have the form of the protocol.
 fn named(mut input: Value, path: &str) -> Value {
     input["id"] = format!("{} on {path}", input["id"].as_str().unwrap_or_default()).into();
     input["expect"]["messages"] = true.into();
     input
 }
 
-/// Why the body of a refusal is no error of Messages.
+/// Why the body of a refusal is not a Messages error.
 pub(crate) fn fault_in_error(body: &[u8]) -> Option<String> {
     let error: Value = serde_json::from_slice(body).unwrap_or_default();
     let is_error = error["type"] == "error"

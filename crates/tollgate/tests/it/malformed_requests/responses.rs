@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-/// The paths, and whether they look at options: counting does not.
+/// The paths, and whether they validate options; token counts do not.
 const PATHS: [(&str, bool); 2] = [("/v1/responses", true), ("/v1/responses/input_tokens", false)];
 
 /// Inputs of the corpus for which Responses has another status than chat: a tool in chat's form, and a number in an option. The flag is
@@ -16,7 +16,7 @@ const OTHERWISE: [(&str, bool, [u16; 2]); 2] =
 enum Expected {
     /// 400 on both paths.
     Refused,
-    /// 400 for a response; a count may be given.
+    /// 400 for a response; a token count may be answered.
     RefusedToGenerate,
     /// 2xx on both paths.
     Served,
@@ -26,7 +26,7 @@ enum Expected {
 
 use Expected::{Either, Refused, RefusedToGenerate, Served};
 
-/// Members of a body behind the model, without the braces. `I` stands for a valid input.
+/// Members of a body after the model, without the braces. `I` stands for a valid input.
 const BODIES: [(&str, &str, Expected); 66] = [
     ("valid", r#""input":I"#, Served),
     ("valid-text", r#""input":"hi""#, Served),

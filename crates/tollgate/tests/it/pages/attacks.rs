@@ -9,7 +9,7 @@ use crate::{
     identity::{PASSWORD, make_member},
 };
 
-/// Texts that run a script where they are not escaped.
+/// Texts that run a script if they are not escaped.
 const MARKUP: [&str; 7] = [
     "<script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>",
@@ -27,7 +27,7 @@ pub(crate) fn signed_in(admin: &Admin, name: &str) -> Person {
     person
 }
 
-/// No page may hold markup of a stored text as markup.
+/// No page may render a stored text as markup.
 fn check_escaped(page: &str) {
     for forbidden in ["<script>alert", "<img src=x", "onfocus='alert", "<svg/onload", "href=\"javascript:", "<b>&lt;"] {
         assert!(!page.contains(forbidden), "{forbidden} in {page}");
@@ -39,7 +39,7 @@ fn stored_texts_are_escaped_on_every_page() {
     let admin = Admin::echo();
     for (index, text) in MARKUP.iter().enumerate() {
         admin.patch("/admin/v1/models/echo", &json!({"display_name": text, "vendor": text, "description": text}));
-        // Names have no invisible characters.
+        // Names cannot have invisible characters.
         let name = format!("m{index} {}", text.replace('\u{202e}', ""));
         make_member(&admin, "x", "member");
         let made = admin.post("/admin/v1/keys", &json!({"name": name, "member": "x"}));
@@ -188,7 +188,11 @@ fn form_size_and_content_type_are_checked() {
     assert_eq!(answer.status, 422);
     assert_eq!(admin.gateway.send(&Request::get("/sign-out")).status, 405);
     let visited = admin.gateway.send(&Request::get("/sign-out").header("accept", "text/html"));
-    assert_eq!((visited.status, visited.header("location")), (303, Some("/")), "a person gets to a page, and nothing else happens");
+    assert_eq!(
+        (visited.status, visited.header("location")),
+        (303, Some("/")),
+        "the person is redirected to a page, and nothing else happens"
+    );
 }
 
 #[test]

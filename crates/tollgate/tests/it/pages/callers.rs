@@ -256,7 +256,7 @@ fn key_is_checked_without_an_account_and_never_sent_back() {
     let ok = admin.call("PUT", "/admin/v1/settings/budget.total", Some(&json!({"value": "0"})));
     assert_eq!(ok.status, 200, "{}", ok.text());
     let spent = "A budget of the whole gateway is spent";
-    wait_for("the check says that the gateway's budget is spent", Duration::from_secs(30), || {
+    wait_for("the check reports that the gateway's budget is spent", Duration::from_secs(30), || {
         visitor.post(&admin.gateway, "/key", &[("key", key)]).text().contains(spent)
     });
     assert!(signed_in(&admin, "ann").page(&admin.gateway, "/console").contains(spent));

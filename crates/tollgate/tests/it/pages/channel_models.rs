@@ -1,4 +1,4 @@
-//! Tests of several models of a channel, what they change, and the last tests of channels and accounts.
+//! Tests of several models of a channel, saving their results, and the last tests of channels and accounts.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn several_models_are_tested_and_those_that_worked_are_served() {
     let built_in = boss.post(&admin.gateway, "/channels/echo/test/models", &[("which", "all")]);
     assert!(built_in.status == 422 && built_in.text().contains("there is nothing to test"), "{}", built_in.text());
 
-    // What would change is shown before it is saved. A model that was not tested stays.
+    // The changes are shown before they are saved. A model that was not tested is kept.
     let served = || {
         let channel = admin.get("/admin/v1/channels/main");
         channel["serves"].as_array().unwrap().iter().map(|served| served["model"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -65,7 +65,7 @@ fn several_models_are_tested_and_those_that_worked_are_served() {
     let saved = boss.post(&admin.gateway, "/channels/main/test/serve", &[("add", "new"), ("remove", "two"), ("prices", "on")]);
     assert_eq!(location(&saved), "/channels/main/models");
     assert_eq!(served(), ["one", "three", "new"]);
-    // The results are shown again, with the ticks, for those who do not save that.
+    // The results are shown again, with the chosen models, for readers who do not save.
     let one = r#"{"model":"one","accounts":[{"account":"main","passed":true,"error":null,"took_ms":812.4,"first_byte_ms":480.0}]}"#;
     let two = r#"{"model":"two","accounts":[{"account":"main","passed":false,"error":"status 404: <b>no</b>","took_ms":5.0}]}"#;
     let with_results = [&results[..], &[("result", one), ("result", two), ("result", "no JSON"), ("untested", "3")]].concat();

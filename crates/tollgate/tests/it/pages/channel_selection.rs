@@ -41,7 +41,7 @@ fn chosen_channels_are_turned_off_edited_exported_and_removed() {
     assert_eq!(location(&post("/channel-selection", &[("do", "on")])), "/channels");
     assert_eq!(states(), [json!("on"), json!("on")]);
 
-    // The form begins empty; only filled fields are written.
+    // The form starts empty; only filled fields are written.
     let edit = location(&post("/channel-selection", &[("do", "edit")])).to_owned();
     assert!(edit.starts_with("/channel-selection/edit?channel=chn_"), "{edit}");
     let wrong = post("/channel-selection/edit", &[("weight", "0"), ("priority", "4"), ("rpm", "")]);

@@ -57,14 +57,14 @@ fn channel_is_edited_as_a_file_and_restored_to_a_version() {
     assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
     let version = hidden(&boss.page(&admin.gateway, "/channels/main/file"), "version");
     assert!(post(&mut boss, "file", &edited, &version).text().contains("nothing would change"));
-    // A credential is in no text, so that there is no line to compare.
+    // No text contains a credential, so there is no line to compare.
     let credential =
         edited.replace("[[channel.account]]\r\n", "[[channel.account]]\r\ncredential = \"another-credential-0123456789\"\r\n");
     let compared = post(&mut boss, "file", &credential, &version).text();
     assert!(compared.contains("Rows: account ") && compared.contains("/channels/main/file/save"), "{compared}");
     assert!(!compared.contains("<ins"), "{compared}");
 
-    // Each change is a version; the first one has neither the model nor the weight.
+    // Each change is a version; the first version has neither the model nor the weight.
     let versions = admin.get("/admin/v1/channels/main/history");
     let versions = versions["items"].as_array().unwrap();
     assert_eq!((&versions[0]["before"]["weight"], &versions[0]["after"]["weight"]), (&json!(1), &json!(7)));
@@ -164,23 +164,23 @@ fn channel_is_found_by_the_last_characters_of_a_credential() {
     assert_eq!(account["credential_end"], end);
     assert_eq!(admin.get("/admin/v1/health")["items"][1]["credential_end"], end);
     admin.patch("/admin/v1/channels/main/accounts/main", &json!({"credential": "short"}));
-    wait_for("a short credential shows nothing", Duration::from_secs(30), || {
+    wait_for("no characters of a short credential are shown", Duration::from_secs(30), || {
         admin.get("/admin/v1/channels/main/accounts/main")["credential_end"].is_null()
     });
 }
 
 #[test]
-fn refused_private_address_tells_admins_and_operators_what_to_do() {
+fn refused_private_address_gives_advice_to_admins_and_operators() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
     make_member(&admin, "op", "operator");
     let fields = [("name", "near"), ("provider", "compatible"), ("base_url", "http://127.0.0.1:9/v1"), ("groups", "default")];
-    for (member, told, not_told) in
+    for (member, advice, other_advice) in
         [("root", "Tick “It may reach private addresses”", "An admin must"), ("op", "An admin must allow it", "Tick “")]
     {
         let answer = signed_in(&admin, member).post(&admin.gateway, "/channels/new", &fields);
         let page = answer.text();
-        assert!(answer.status == 422 && page.contains(told) && !page.contains(not_told), "{member}: {page}");
+        assert!(answer.status == 422 && page.contains(advice) && !page.contains(other_advice), "{member}: {page}");
     }
 }
 
@@ -344,7 +344,7 @@ fn form_of_a_channel_is_compared_without_being_saved() {
     }
     let (changes, typed) = page.split_once("<fieldset").unwrap();
     assert!(!changes.contains("<td title=\"cool_down_s\">") && !changes.contains("typed-secret"), "{changes}");
-    assert!(typed.contains("name=\"weight\" value=\"7\"") || typed.contains("value=\"7\""), "the typed values stay: {typed}");
+    assert!(typed.contains("name=\"weight\" value=\"7\"") || typed.contains("value=\"7\""), "the typed values are kept: {typed}");
     assert!(typed.contains("value=\"team\" checked"), "{typed}");
     let kept = admin.get("/admin/v1/channels/near");
     assert_eq!(

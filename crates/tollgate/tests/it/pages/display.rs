@@ -41,7 +41,7 @@ fn amounts_are_shown_in_the_display_currency_with_usd_in_the_title() {
     assert!(square.contains("$2.50") && !square.contains("¥17.75") && square.contains("&#38;currency=CNY\""), "{square}");
     assert!(visitor.page(&admin.gateway, "/models/echo").contains("$2.50"), "the browser keeps the currency");
     assert!(visitor.page(&admin.gateway, "/models/echo?currency=CNY").contains("¥17.75"));
-    // Programs read USD, and prices are set in USD.
+    // Programs read amounts in USD, and prices are set in USD.
     let document = admin.gateway.send(&Request::get("/models.json")).json();
     assert_eq!((&document["currency"], &document["data"][0]["groups"][0]["price"]["input"]), (&json!("USD"), &json!("2.50")));
     assert!(admin.gateway.send(&Request::get("/models.atom")).text().contains("<subtitle>Prices are in USD.</subtitle>"));

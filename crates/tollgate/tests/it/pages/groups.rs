@@ -92,7 +92,7 @@ fn group_is_created_changed_and_removed() {
     let fields = with(&[("name", "team"), ("rpm", "60"), ("budget_day_block", "$5"), own]);
     let offers = op.post(&admin.gateway, "/groups/new/offers", &fields).text();
     assert!(offers.contains("1 model would be offered.") && offers.contains("<code>echo</code>"), "{offers}");
-    assert!(offers.contains("value=\"team\"") && offers.contains("value=\"60\""), "what was typed stays: {offers}");
+    assert!(offers.contains("value=\"team\"") && offers.contains("value=\"60\""), "what was typed is kept: {offers}");
     assert_eq!(admin.call("GET", "/admin/v1/groups/team", None).status, 404, "a preview saves nothing");
 
     let made = op.post(&admin.gateway, "/groups/new", &fields);
@@ -106,7 +106,7 @@ fn group_is_created_changed_and_removed() {
     let list = op.page(&admin.gateway, "/groups");
     assert!(list.contains("2 exceptions"), "{list}");
     assert!(list.contains(&path) && list.contains("× 0.5") && list.contains("60 requests a minute"), "{list}");
-    // The gateway learns of the group within a second.
+    // The group is in force within a second.
     let mut square = || op.page(&admin.gateway, &format!("{path}/square"));
     assert!(square().contains("as callers of team see it"));
     wait_for("the group offers its model", Duration::from_secs(30), || square().contains("<article"));

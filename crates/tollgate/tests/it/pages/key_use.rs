@@ -1,4 +1,4 @@
-//! The page of a key with its use and its test, the menu of a row, and lists of several pages.
+//! The page of a key with its usage and its test, the menu of a row, and lists of several pages.
 
 use std::time::Duration;
 

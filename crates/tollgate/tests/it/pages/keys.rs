@@ -22,7 +22,7 @@ fn allowance(admin: &Admin, key: &str) -> ClientResponse {
     admin.gateway.send(&Request::get("/v1/key").bearer(key))
 }
 
-/// Waits until the gateway has learned of a change: the key is answered with this status.
+/// Waits until a change is in force: a request with the key is answered with this status.
 fn comes_to(admin: &Admin, key: &str, status: u16) {
     wait_for("the change is known", Duration::from_secs(30), || allowance(admin, key).status == status);
 }
@@ -127,7 +127,8 @@ fn errors_are_shown_beside_their_field_and_typed_values_are_kept() {
         assert_eq!(page.matches(says).count(), 1, "{says}: {page}");
     }
     assert_eq!(admin.get("/admin/v1/keys?name=ci")["items"], json!([]));
-    // Also those that the admin API finds only when the others are right: of the name, the member, a group and a past day.
+    // Also the faults that the admin API finds only when all other values are valid: of the name, the member, a group and
+    // a past day.
     admin.post("/admin/v1/keys", &json!({"name": "taken", "member": "op"}));
     let all = [
         ("name", "taken"),
@@ -220,7 +221,7 @@ fn keys_of_others_are_not_found_and_members_change_what_their_groups_allow() {
     assert_eq!(Person::default().get(&admin.gateway, &path).status, 303, "visitors sign in first");
 }
 
-/// What htmx and scripts ask for: a part of a page.
+/// htmx and scripts request only a part of a page.
 fn part(person: &Person, admin: &Admin, path: &str) -> ClientResponse {
     admin.gateway.send(&person.with_cookies(Request::get(path).header("accept", "text/html").header("hx-request", "true")))
 }
@@ -265,7 +266,7 @@ fn new_key_is_made_beside_the_list() {
     for text in ["action=\"/keys?search=t&#38;open=new\"", "href=\"/keys?search=t\" data-close", "name=\"budget_month_block\""] {
         assert!(drawer.contains(text), "{text}: {drawer}");
     }
-    assert_eq!(page.matches("id=\"member\"").count(), 1, "the filter has an id of its own");
+    assert_eq!(page.matches("id=\"member\"").count(), 1, "the filter has a unique id");
     let answer = part(&op, &admin, "/keys/new?search=t");
     assert!(answer.text().starts_with("<section class=\"drawer\" data-open=\"new\""), "{}", answer.text());
 
@@ -316,7 +317,7 @@ fn list_shows_the_usage_of_today_and_exhausted_budgets() {
     let made = admin.post("/admin/v1/keys", &json!({"name": "spent", "budget": budget("alert")}));
     let (id, key) = (made["id"].as_str().unwrap().to_owned(), made["key"].as_str().unwrap().to_owned());
     let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key);
-    // The price is known to the gateway a moment after it is set.
+    // The price is in force a moment after it is set.
     wait_for("a request is charged", Duration::from_secs(30), || {
         admin.gateway.send(&chat);
         let left = admin.get(&format!("/admin/v1/keys/{id}/allowance"));
@@ -505,7 +506,7 @@ fn key_form_sets_restrictions_and_tags() {
     assert!(wrong.status == 422 && wrong.text().contains("Enter tags as name=value"), "{}", wrong.text());
     location(&op.save(&admin.gateway, &format!("/keys/{id}"), &[("rpm", "")]));
     assert_eq!((&row()["models_deny"], &row()["protocols"], &row()["tags"]), (&json!([]), &json!([]), &json!({})));
-    // Its holder sees them without an account.
+    // The holder of the key sees them without an account.
     let fields =
         json!({"name": "held", "protocols": ["anthropic"], "tags": {"team": "search"}, "price_limit": {"mode": "priced_only"}});
     let held = admin.post("/admin/v1/keys", &fields);

@@ -223,7 +223,7 @@ fn views_of_lists_are_kept_for_their_page() {
         ("/members", "/member-views", "?role=operator&sort=name&x=1", "role=operator&#38;sort=name"),
         ("/channels", "/channel-views", "?state=off&sort=cost&x=1", "state=off&#38;sort=cost"),
     ] {
-        // The same name is another view on another page.
+        // On another page, the same name belongs to another view.
         let saved = op.post(&admin.gateway, form, &[("name", "mine"), ("query", query), ("shared", "true")]);
         assert_eq!(location(&saved), format!("{page}?{}", kept.replace("&#38;", "&")));
         let link = format!("{page}?{kept}\">mine</a>");
@@ -293,7 +293,7 @@ fn stored_contents_are_read_as_messages_and_removed() {
     let page = ann.page(&admin.gateway, &path);
     assert!(page.contains("Be &#60;b&#62;brief&#60;/b&#62;.") && page.contains("<p class=\"message\">Hi 你好</p>"), "{page}");
     assert!(page.contains("Copy as curl") && page.contains("data-continue=") && !page.contains("audit log"), "{page}");
-    // Others do not see that there is anything.
+    // Others do not see whether contents exist.
     for other in ["eve", "op"] {
         let mut other = signed_in(&admin, other);
         assert_eq!(other.get(&admin.gateway, &path).status, 404);
@@ -314,7 +314,7 @@ fn stored_contents_are_read_as_messages_and_removed() {
 }
 
 #[test]
-fn part_of_a_page_that_cannot_be_shown_says_so_in_place() {
+fn part_of_a_page_that_cannot_be_shown_is_replaced_by_the_error() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let op = signed_in(&admin, "op");

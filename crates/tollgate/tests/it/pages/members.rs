@@ -1,4 +1,5 @@
-//! Members, invites, ledger and audit on their pages: admins change them, operators read members, others see nothing.
+//! Members, invites, ledger and audit on their pages: admins change them, operators read members, and others see
+//! neither.
 
 use std::time::Duration;
 
@@ -200,7 +201,7 @@ fn admin_ends_sessions_of_a_member() {
     assert_eq!(root.post(&admin.gateway, &found[0], &[]).status, 404, "it is over");
     root.post(&admin.gateway, &found[1], &[]);
     assert!(root.page(&admin.gateway, &path).contains("The member is not signed in anywhere."));
-    // The own session is among those of the own page.
+    // The member's own session is on the member's own page.
     let own = format!("/members/{}", admin.get("/admin/v1/members/root")["id"].as_str().unwrap());
     assert!(root.page(&admin.gateway, &own).contains("this one"));
 }
@@ -328,7 +329,7 @@ fn ledger_is_exported_with_its_filter() {
     let lines = root.get(&admin.gateway, "/admin/v1/ledger/export?format=jsonl").text();
     let items: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(json!(items), admin.get("/admin/v1/ledger")["items"], "an export has what the list has");
-    // A member exports the member's own data.
+    // A member exports only the member's own data.
     let mut ann = signed_in(&admin, "ann");
     assert_eq!(ann.get(&admin.gateway, "/admin/v1/ledger/export").text().lines().count(), 3);
     let operator = Request::get("/admin/v1/ledger/export").bearer(&admin.operator);
@@ -391,7 +392,7 @@ fn pages_of_a_higher_role_are_not_found() {
     for path in ["/groups", "/pricing", "/members", "/alerts", "/audit", "/ledger", "/settings", "/system"] {
         assert!(!menu.contains(&format!("href=\"{path}\"")), "{path}");
         let forged = op.with_cookies(super::form(path, &[])).header("origin", &format!("http://{}", admin.gateway.address()));
-        assert!([403, 405, 404].contains(&admin.gateway.send(&forged).status), "{path} takes no form without the token");
+        assert!([403, 405, 404].contains(&admin.gateway.send(&forged).status), "{path} refuses forms without the token");
     }
     let own = format!("http://{}", admin.gateway.address());
     let forged = op.with_cookies(super::form(&format!("{group}/remove"), &[("typed_name", "default")])).header("origin", &own);

@@ -56,7 +56,7 @@ fn several_credentials(admin: &Admin, boss: &mut Person) {
     }
 }
 
-/// Changes the channel `main` by its form.
+/// Changes the channel `main` through its form.
 fn edit(admin: &Admin, boss: &mut Person, upstream: &Upstream) {
     // The fault is shown beside its field, and the typed values are kept.
     let wrong = boss.save(&admin.gateway, "/channels/main/edit", &[("weight", "heavy"), ("priority", "7")]);
@@ -114,7 +114,7 @@ fn channel_is_created_changed_and_removed() {
     make(&admin, &mut boss, &upstream, "main");
     assert!(boss.page(&admin.gateway, "/channels/main/models").contains("It serves no model yet."));
 
-    // A list of models, of which one is chosen, with a name of its own for another.
+    // A list of models, one of which is chosen; another gets a different public name.
     upstream.enqueue(ScriptedResponse::json(&json!({"data": [{"id": "one"}, {"id": "two<b>"}, {"id": "gpt-5-mini"}]})));
     let listed = boss.post(&admin.gateway, "/channels/main/models/fetch", &[]).text();
     assert!(listed.contains("Input $0.25 · Output $2.00") && listed.matches("Not priced").count() == 2, "{listed}");
@@ -132,7 +132,7 @@ fn channel_is_created_changed_and_removed() {
     // The test is sent in parts; without a script it is a page.
     let tested = boss.post(&admin.gateway, "/channels/main/test", &[("model", "fast")]).text();
     assert!(tested.contains("TCP") && tested.contains("Passed") && tested.contains("</html>"), "{tested}");
-    // The gateway learns of the model within a second.
+    // The model is in force within a second.
     let mut page = String::new();
     wait_for("requests go to the channel", Duration::from_secs(30), || {
         page = boss.page(&admin.gateway, "/channels/main?model=fast&caller=group%3Adefault");
@@ -189,7 +189,7 @@ fn messages_of_a_broken_channel_are_shown_escaped() {
     wait_for("the error is on the overview", Duration::from_secs(30), || overview(&mut boss).contains("Account refused"));
     let page = overview(&mut boss);
     assert!(page.contains("replace its credential") && page.contains("/log?range=1h&#38;outcome=not_completed"), "{page}");
-    // The request is found from wherever the errors of its channel are.
+    // The request is linked from every list of its channel's errors.
     let failed = "tried_channel=broken&#38;tried_failed=true";
     for path in ["/overview?range=1h", "/channels", "/channels/broken?range=1h"] {
         let page = boss.page(&admin.gateway, path);

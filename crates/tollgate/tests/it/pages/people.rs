@@ -147,7 +147,7 @@ fn visitor_registers_on_the_page_that_the_sign_in_leads_to() {
 }
 
 #[test]
-fn invite_says_that_registration_is_off() {
+fn page_of_an_invite_shows_that_registration_is_off() {
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/invites", &json!({}));
     crate::admin::ok(&admin.call("PUT", "/admin/v1/settings/access.registration", Some(&json!({"value": "off"}))));
@@ -183,7 +183,7 @@ fn profile_changes_the_password_and_ends_sessions() {
     assert_eq!(location(&lost), "/sign-in?to=%2Fprofile&lost=form");
     let page = other.page(&admin.gateway, "/sign-in?to=%2Fprofile&lost=form");
     assert!(page.contains("You were signed out") && page.contains("value=\"/profile\""), "{page}");
-    // With a script the tab keeps what was typed.
+    // With a script, the tab keeps what was typed.
     assert!(page.contains("data-form-lost=\"") && !page.contains("data-member="), "{page}");
     assert!(person.page(&admin.gateway, "/profile").contains("data-member=\"mbr_"));
     let mut other = sign_in("another good one");
@@ -283,7 +283,7 @@ fn form_that_is_sent_while_the_database_is_away_leads_back_to_its_page() {
     let answer = admin.gateway.send(&op.with_cookies(form("/groups/new", &fields).header("origin", &origin)));
     let page = answer.text();
     assert_eq!(answer.status, 503, "{page}");
-    // With a script the tab keeps what was typed; the page itself has none of it.
+    // With a script, the tab keeps what was typed; the page itself does not contain it.
     assert!(page.contains("data-form-lost=\"") && page.contains("href=\"/groups/new\"") && !page.contains("typed-name"), "{page}");
     assert!(page.contains("<noscript><p>Reload this page to send what you typed again.</p></noscript>"), "{page}");
     postgres.restart();

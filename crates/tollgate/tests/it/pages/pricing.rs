@@ -1,4 +1,4 @@
-//! Pricing: prices by hand with tiers and times, lists that are compared and picked, the simulator and the history.
+//! Pricing: manual prices with tiers and times, comparing and importing lists, the simulator and the history.
 
 use serde_json::json;
 use tollgate_testkit::Upstream;
@@ -161,7 +161,7 @@ fn model_factor_is_set_on_the_page_of_group_prices() {
     };
     let wrong = send(&revision, "cheap");
     assert!(wrong.status == 422 && wrong.text().contains("Enter a factor such as"), "{}", wrong.text());
-    assert!(wrong.text().contains("value=\"cheap\""), "what was typed stays: {}", wrong.text());
+    assert!(wrong.text().contains("value=\"cheap\""), "what was typed is kept: {}", wrong.text());
     assert_eq!(location(&send(&revision, "0.5")), "/pricing/groups?groups_from=team");
     let set = admin.get("/admin/v1/groups/team");
     assert_eq!(set["model_multipliers"], json!({"ec*": "2", "echo": "0.5"}));

@@ -55,7 +55,7 @@ fn proxies_are_set_from_lines_and_tested_in_stages() {
     let one = boss.post(&admin.gateway, "/proxies/test", &[("proxy", &without)]).text();
     assert!(one.contains("0 passed, 1 failed") && one.contains("third") && !one.contains("SOCKS5"), "{one}");
 
-    // A line that is wrong keeps all as they are, and is named.
+    // A wrong line is named, and nothing is changed.
     for (lines, said) in [
         ("main -\nspare proxy:3128", "<dt>Line 2</dt>"),
         ("main -\ngone http://p.example.com:1", "<dt>gone</dt>"),
@@ -65,7 +65,7 @@ fn proxies_are_set_from_lines_and_tested_in_stages() {
     ] {
         let refused = boss.post(&admin.gateway, "/proxies", &[("lines", lines)]);
         assert!(refused.status == 422 && refused.text().contains(said), "{lines}: {}", refused.text());
-        assert!(refused.text().contains(lines.lines().next().unwrap()), "what was typed stays");
+        assert!(refused.text().contains(lines.lines().next().unwrap()), "what was typed is kept");
         assert_eq!(admin.get(PROXIES), listed, "{lines}");
     }
     // Sending back the shown address keeps the password; a dash removes the proxy.

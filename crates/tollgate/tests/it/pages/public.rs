@@ -177,7 +177,7 @@ fn reference_pages_show_the_documents_that_the_gateway_serves() {
 }
 
 #[test]
-fn page_of_a_model_says_why_its_requests_are_refused() {
+fn page_of_a_model_shows_why_its_requests_are_refused() {
     let admin = Admin::echo();
     let mut visitor = Person::default();
     assert!(!visitor.page(&admin.gateway, "/models/echo").contains("requests get 503"));

@@ -13,7 +13,7 @@ use crate::{
 struct PageRoute {
     method: &'static str,
     path: &'static str,
-    /// `anyone`, or the least role of members who see it.
+    /// `anyone`, or the lowest role of members who see it.
     seen_by: &'static str,
 }
 
@@ -177,7 +177,7 @@ fn forms_that_sign_in_or_change_the_password_replace_the_session() {
     assert!(first.len() > 20 && first != "tgs-planted", "{first}");
     assert_eq!(with_session("tgs-planted").get(&admin.gateway, "/profile").status, 303);
 
-    // A session that has ended is not continued by the next sign-in.
+    // The next sign-in does not continue an ended session.
     person.post(&admin.gateway, "/sign-out", &[]);
     let mut again = with_session(&first);
     assert_eq!(again.get(&admin.gateway, "/profile").status, 303);

@@ -1,5 +1,5 @@
-//! Forms that were loaded before another change of their row, and what a form must not change: the end of a key, and groups whose
-//! ticks stay as they were.
+//! Forms that were loaded before another change of their row, and values that a form must not change: the expiry of a key, and
+//! groups whose checkboxes are unchanged.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn forms_of_rows_that_were_changed_since_are_refused_and_keep_what_was_typed() {
         assert_eq!(hidden(&page, path, "revision"), revision, "{path}: the form is still the one that was loaded before");
         assert_eq!(boss.post(&admin.gateway, path, &fields).status, 422, "{path} without a revision");
         assert_eq!(admin.get(row)["revision"], changed, "{path}");
-        // A form that is loaded now is saved.
+        // A form that is loaded now can be saved.
         location(&boss.save(&admin.gateway, path, &fields));
         assert_ne!(admin.get(row)["revision"], changed, "{path}");
     }
@@ -106,7 +106,7 @@ fn channel_is_saved_together_with_its_groups_or_not_at_all() {
     let path = "/channels/near/edit";
     let offered = hidden(&op.page(&admin.gateway, path), path, "offered_by");
     assert_eq!(offered, "default");
-    // A tick that stays as it was does not undo what another person did since.
+    // An unchanged checkbox does not undo another person's later change.
     admin.patch("/admin/v1/groups/team", &json!({"channels": ["echo", "near"]}));
     let with = |more: &[(&'static str, &'static str)]| [&NUMBERS[..], &[("offered_by", "default")], more].concat();
     location(&op.save(&admin.gateway, path, &with(&[("weight", "2"), ("groups", "default")])));

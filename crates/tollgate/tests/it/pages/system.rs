@@ -145,7 +145,7 @@ fn scheduled_backup_that_failed_is_a_row_of_the_backups() {
     assert!(page.contains("Not made") && page.contains("No file") && page.contains("Cannot remove"), "{page}");
     assert!(!page.contains("There is no backup yet."), "{page}");
 
-    // It stays when the next one is made.
+    // The folder is still there after the next backup.
     std::fs::remove_dir(&left).unwrap();
     set("0");
     wait_for("no schedule", Duration::from_mins(1), || schedule()["failure"].is_null());
@@ -157,7 +157,7 @@ fn scheduled_backup_that_failed_is_a_row_of_the_backups() {
 }
 
 #[test]
-fn folder_of_backups_that_cannot_be_read_is_said_on_the_page() {
+fn unreadable_folder_of_backups_is_reported_on_the_page() {
     let admin = Admin::echo();
     let mut root = root_of(&admin);
     std::fs::write(admin.gateway.data().join("backups"), "x").unwrap();
@@ -181,7 +181,7 @@ fn jobs_show_their_results() {
         let path = location(&root.post(gateway, "/system/jobs", &[("kind", kind)])).to_owned();
         let page = ended(&mut root, gateway, &path);
         assert!(page.contains(says), "{kind}: {page}");
-        // The commands' sentences are translated by their English words.
+        // The commands' sentences are translated by matching their English text.
         let mut chinese = Person { language: Some("zh-CN"), ..root.clone() };
         let page = chinese.page(gateway, &path);
         let (_, result) = page.split_once("id=\"result-title\"").unwrap();

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{admin::Admin, identity::make_member, support};
 
-/// Most bytes that a browser loads for the first page.
+/// Maximum number of bytes that a browser loads for the first page.
 const MAX_FIRST_VIEW: usize = 120_000;
 
 fn compressed(admin: &Admin, person: &Person, path: &str) -> ClientResponse {
@@ -41,7 +41,7 @@ fn assets(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The bytes of a page and of all that it loads.
+/// The bytes of a page and of everything it loads.
 fn first_view(admin: &Admin, person: &Person, path: &str) -> usize {
     let page = compressed(admin, person, path);
     let mut bytes = page.body.len();

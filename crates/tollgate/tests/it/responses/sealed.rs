@@ -131,7 +131,7 @@ fn refused_encrypted_reasoning_of_another_account_is_removed_and_retried() {
         let [first, second] = sent.as_slice() else { panic!("{path}: {sent:?}") };
         assert!(first.to_string().contains("gAAAAelsewhere"), "{path}: {first}");
         assert!(!second.to_string().contains("reasoning") && !second.to_string().contains("fc_1"), "{path}: {second}");
-        assert_eq!(second.as_array().expect("items").len(), 3, "{path}: everything else stays");
+        assert_eq!(second.as_array().expect("items").len(), 3, "{path}: everything else is unchanged");
         let record = gateway.record_of(&answer);
         assert_eq!(record["dropped"], json!([named]), "{path}");
         let attempts = record["attempts"].as_array().expect("attempts");

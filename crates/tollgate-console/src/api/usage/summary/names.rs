@@ -1,4 +1,4 @@
-//! Names of the rows whose ids are the groups of a summary.
+//! Names of the rows whose ids identify the groups of a summary.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! The period before that of a summary, and its sums beside those of the same groups.
+//! The period before that of a summary, and its sums for the same groups.
 
 use std::collections::BTreeMap;
 

@@ -93,7 +93,7 @@ pub(super) fn label(t: Locale, field: &str) -> &'static str {
     }
 }
 
-/// What a field takes, for one whose value cannot be; `None` for a field without a text of its own.
+/// The valid values of a field, shown for an impossible value; `None` for a field without such a text.
 pub(super) fn expected(t: Locale, field: &str) -> Option<&'static str> {
     Some(match field {
         "status" => t.say("log.expected.status"),
@@ -120,7 +120,7 @@ pub(in crate::pages::log) struct FilterField {
     pub(in crate::pages::log) fault: Option<String>,
     /// Value, label and whether it is chosen, of a field with a fixed set of values.
     pub(in crate::pages::log) options: Vec<(&'static str, String, bool)>,
-    /// Fields that are used often stand above the others.
+    /// Fields that are used often are shown above the others.
     pub(in crate::pages::log) is_common: bool,
 }
 
@@ -137,9 +137,9 @@ impl FilterField {
         }
     }
 
-    /// Label and value of one that is set and stands among the further fields, which are in a closed part of the form.
+    /// Label and value of a field that is set and is among the further fields, which are in a closed part of the form.
     pub(in crate::pages::log) fn chosen(self) -> Option<(&'static str, String)> {
-        // Several outcomes are not among the options.
+        // A combination of outcomes is not among the options.
         let is_shown = self.is_common && (self.options.is_empty() || self.options.iter().any(|(.., is_chosen)| *is_chosen));
         if is_shown || self.value.is_empty() {
             return None;

@@ -8,7 +8,7 @@ pub(super) struct LineMark {
     /// Such as `generationConfig.topK` or `tools[1].strict`.
     pub(super) path: String,
     pub(super) tone: &'static str,
-    /// The sign before the line, so that the mark is not one of colour alone.
+    /// The sign before the line, so that colour is not the only mark.
     pub(super) sign: char,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct BodyLine {
     pub(super) sign: char,
 }
 
-/// The lines of a JSON text, each member on its own; those of another text as they are.
+/// The lines of a JSON text, each member on its own line; the lines of other texts are unchanged.
 pub(super) fn marked_lines(text: &str, marks: &[LineMark]) -> Vec<BodyLine> {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => {
@@ -43,7 +43,7 @@ struct Position<'a> {
     /// The name before it.
     lead: String,
     depth: usize,
-    /// The mark of an object or list around it.
+    /// The mark of an object or list that contains marked members.
     mark: Option<&'a LineMark>,
     /// What follows it on its last line.
     end: &'static str,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_json_stays_as_it_is() {
+    fn text_that_is_not_json_is_unchanged() {
         assert_eq!(shown("data: {}\n\ndata: [DONE]\n\n", &[mark("x")]), [" data: {}", " ", " data: [DONE]"]);
     }
 }

@@ -54,7 +54,7 @@ fn is_among(chosen: &[String], value: &str) -> bool {
 }
 
 impl SquareFilter {
-    /// The criteria in which the models differ, each option with the number of models that have it.
+    /// The criteria in which the models differ; each option has the number of matching models.
     pub(crate) fn facets(&self, t: Locale, all: &[&SquareEntry], group: Option<&str>, known: &Capabilities) -> Vec<Facet> {
         let offered = Offered(all.iter().filter_map(|model| Some((*model, model.offer(group)?))).collect());
         let mut facets = self.kinds(t, &offered, known);

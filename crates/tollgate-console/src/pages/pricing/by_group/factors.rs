@@ -35,7 +35,7 @@ impl<'a> Subject<'a> {
         request.query.filled("model").map_or(Self::Groups, Self::Model)
     }
 
-    /// The factor that a group has for it; empty: none of the model's own.
+    /// The factor that a group has for the model; empty if it has none for exactly this model.
     fn written(self, group: &GroupObject) -> &str {
         match self {
             Self::Groups => &group.sale_multiplier,
@@ -43,7 +43,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// A factor as it was typed; `None`: the model is to have none of its own.
+    /// A typed factor; `None` removes the model's own factor.
     fn read(self, form: &FormData, field: &str) -> Result<Option<Multiplier>, ApiError> {
         match (self, form.filled(field)) {
             (Self::Model(_), None) => Ok(None),
@@ -177,7 +177,7 @@ pub(in crate::pages::pricing) async fn save(request: Arc<PageRequest>) -> Result
     }
 }
 
-/// Changes one group after the other; the first refusal ends it.
+/// Changes one group after the other, up to the first refusal.
 async fn write(request: &PageRequest, changes: Vec<Changed>) -> Result<(), ApiError> {
     let query = if request.form.value("confirm") == "true" { "confirm=true".to_owned() } else { String::new() };
     for Changed { index, group, body, revision } in changes {
@@ -211,7 +211,7 @@ mod tests {
         let form = b"group_0=a&factor_0=1.0&revision_0=1&group_1=b&factor_1=+0.8&revision_1=7&group_2=c&factor_2=1.5";
         assert_eq!(changed(form).unwrap().iter().map(|it| it.group.as_str()).collect::<Vec<_>>(), ["b", "c"]);
         let wrong = changed(b"group_0=b&factor_0=0.8&revision_0=7&group_1=c&factor_1=cheap").unwrap_err();
-        assert_eq!(wrong.param(), Some("factor_1"), "nothing is written beside a wrong one");
+        assert_eq!(wrong.param(), Some("factor_1"), "nothing is written if one is wrong");
         assert!(changed(b"group_0=b&factor_0=").is_err(), "a group has a factor");
         let body = Map::from_iter([("sale_multiplier".to_owned(), "0.8".into())]);
         let expected = Changed { index: 0, group: "b".to_owned(), body, revision: "7".to_owned() };

@@ -28,7 +28,7 @@ impl UsageGuard {
         self.write_begin(self.attempt.as_ref()?, policy)
     }
 
-    /// Begins a concurrent hedged attempt; otherwise as [`Self::begin_attempt`].
+    /// Begins a concurrent hedged attempt; otherwise like [`Self::begin_attempt`].
     pub(crate) fn begin_hedge(
         &mut self,
         planned: &Arc<PlannedAttempt>,
@@ -60,7 +60,7 @@ impl UsageGuard {
     fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
         let progress = Arc::clone(attempt.progress());
         let Some(facts) = self.facts.as_deref() else { return Some(progress) };
-        // Recovery takes the attempt written last as the one under way, and a concurrent one as cancelled.
+        // Recovery treats the attempt written last as the running one, and a concurrent one as cancelled.
         let others = [&self.attempt, &self.hedge_attempt].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
         let concurrent = others.map(OpenAttempt::facts).collect::<Vec<_>>();
         let Some(begin) = start_entry(facts, attempt, &concurrent) else { return Some(progress) };
@@ -71,7 +71,7 @@ impl UsageGuard {
         Some(progress)
     }
 
-    /// Swaps the attempt under way and the hedged attempt.
+    /// Swaps the running attempt and the hedged attempt.
     pub(crate) const fn promote_hedge(&mut self) {
         std::mem::swap(&mut self.attempt, &mut self.hedge_attempt);
     }
@@ -85,7 +85,7 @@ impl UsageGuard {
             reservation.settle(cost);
         }
         if let Some(attempt) = &self.attempt {
-            // Recovery needs it to find the attempt that was under way. If it is not written, only the account's name is wrong.
+            // Recovery needs it to find the running attempt. If it is not written, only the account's name is wrong.
             let _ = self.write_begin(attempt, JournalFailurePolicy::Continue);
         }
     }
@@ -159,7 +159,7 @@ impl UsageGuard {
         cost
     }
 
-    /// Ends the attempt under way, which failed.
+    /// Ends the running attempt, which failed.
     pub(crate) fn fail_attempt(&mut self, failure: &Failure, verdict: &Verdict) {
         if let Some(attempt) = &self.attempt {
             attempt.record_message(failure.message());

@@ -1,4 +1,4 @@
-//! An attempt under way: its plan, its permit and its progress.
+//! A running attempt: its plan, its permit and its progress.
 
 use std::{
     borrow::Cow,

@@ -9,11 +9,11 @@ use tollgate_store::SyncWaiter;
 use super::{Ending, UsageGuard};
 use crate::state::shares::{RefusalRecord, RepeatedRefusals};
 
-/// The way in which a refused request was recorded.
+/// How a refused request was recorded.
 pub(crate) enum RefusedEnd {
-    /// By a record of its own. The answer waits for the flush.
+    /// By a separate record. The answer waits for the flush.
     Recorded(Option<SyncWaiter>),
-    /// It was counted in the record of similar ones.
+    /// It was counted in the record of similar refusals.
     Counted,
 }
 
@@ -24,8 +24,8 @@ impl UsageGuard {
     }
 
     /// Ends a refused request. The first refusals of a key with an error and a model in a minute are recorded as every request is; the
-    /// others are counted in one record, which is written when the minute ends. Requests that were sent to an upstream have a record of
-    /// their own in any case.
+    /// others are counted in one record, which is written when the minute ends. A request that was sent to an upstream always has a
+    /// separate record.
     pub(crate) fn refuse(mut self, ending: Ending, error: &'static str) -> RefusedEnd {
         let now = self.recorder.shared.clock.fresh_instant();
         let refused = matches!(ending.outcome, Outcome::Refused) && self.attempts() == 0;
@@ -61,7 +61,7 @@ impl UsageGuard {
     }
 }
 
-/// The first of the refused requests that have one record together. Dropping it writes the record, also when the gateway stops.
+/// The first of the refused requests that share a record. Dropping it writes the record, also when the gateway stops.
 struct ParkedRefusal {
     guard: UsageGuard,
     ending: Ending,

@@ -108,7 +108,7 @@ fn words(part: Part) -> String {
         Part::TimesFreeInTurns => "three times what is free, in turns".to_owned(),
         Part::EachMinute(max) => format!("{max} a minute and error"),
         Part::FifthOfOwn => "a fifth of its own requests; beyond, three times what is left".to_owned(),
-        Part::Alone => "what it provokes concerns it alone until another one sees it too".to_owned(),
+        Part::Alone => "its failures affect only itself until another one sees them too".to_owned(),
         Part::Setting(name) => format!("`{name}`"),
         Part::SettingThenTimesFree(name) => format!("`{name}`; of the last eighth, and of those beyond, three times what is free"),
     }

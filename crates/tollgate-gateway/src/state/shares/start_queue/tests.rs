@@ -38,7 +38,7 @@ fn wait_for_place(queue: &Arc<StartQueue>, share: &Arc<KeyShare>, request: Optio
 /// Joins the queue with a request of a key.
 fn waiting(queue: &Arc<StartQueue>, key: u8) -> Wait {
     let mut wait = wait(queue, key);
-    assert!(wait.as_mut().now_or_never().is_none(), "it begins without a turn");
+    assert!(wait.as_mut().now_or_never().is_none(), "it begins without waiting");
     wait
 }
 
@@ -161,16 +161,16 @@ async fn request_waits_for_a_place_that_is_about_to_be_released() {
     assert_eq!(begun(&mut waits), 0);
     sleep(WAIT).await;
     assert_eq!((begun(&mut waits), serving.requests.used()), (6, 6), "as many as the share of one key");
-    // A free place that is another key's share is not given to them.
+    // A free place in another key's share is not given to them.
     let single = enter();
     assert_eq!(wait_for_place(&queue, &other, Some(&single)).await, Ok(()));
     assert_eq!((begun(&mut waits), serving.requests.used()), (0, 7));
-    // Two of the key's own end: beside the other key it may have five.
+    // Two of the key's own requests end; beside the other key it may have five.
     requests[..2].fill(None);
     sleep(2 * WAIT).await;
     assert_eq!((begun(&mut waits), serving.requests.used()), (1, 6));
     // No request ends, so the caller is refused.
-    let told = Instant::now();
+    let waiting_since = Instant::now();
     assert!(matches!(waits.pop().unwrap().await, Err(NotAdmitted::AboveShare(_))));
-    assert!(told.elapsed() <= MAX_PLACE_WAIT, "{:?}", told.elapsed());
+    assert!(waiting_since.elapsed() <= MAX_PLACE_WAIT, "{:?}", waiting_since.elapsed());
 }

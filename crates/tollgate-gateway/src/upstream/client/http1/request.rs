@@ -148,7 +148,7 @@ mod tests {
         RequestText::new(method, &Uri::from_static("/v1/x?y=z"), &headers)
     }
 
-    /// What is sent when every call sends this many bytes at most.
+    /// The bytes sent if every call sends at most this many.
     fn sent(method: &Method, body: &'static str, each: usize) -> String {
         let mut outgoing = Outgoing::new(Http1Request { text: text(method), body: body.into() });
         let mut sent = Vec::new();

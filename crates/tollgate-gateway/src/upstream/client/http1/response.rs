@@ -47,7 +47,7 @@ pub(super) struct HeadScanner {
 }
 
 impl HeadScanner {
-    /// Takes a whole head from `received`; `None` if there is no whole one yet. Bytes that no response begins with are refused as
+    /// Takes a complete head from `received`; `None` if it is not complete yet. Bytes that no response begins with are refused as
     /// soon as they are received.
     pub(super) fn take_head(&mut self, received: &mut BytesMut) -> Result<Option<ParsedHead>, InvalidHead> {
         if received.is_empty() {

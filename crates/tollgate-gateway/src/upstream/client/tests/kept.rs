@@ -144,7 +144,7 @@ async fn partial_response_is_not_retried() {
 
 #[tokio::test]
 async fn late_close_is_not_retried() {
-    let (tell, mut told) = mpsc::channel(1);
+    let (tell, mut reports) = mpsc::channel(1);
     let (upstream, requests) = tiring(1, move |_socket| {
         let tell = tell.clone();
         async move {
@@ -157,7 +157,7 @@ async fn late_close_is_not_retried() {
     let (client, call) = (client(), call(&upstream.url));
     whole(&client, &call).await;
     let later = async {
-        let go = told.recv().await.unwrap();
+        let go = reports.recv().await.unwrap();
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(2)).await;
         tokio::time::resume();

@@ -55,7 +55,7 @@ async fn tls_upstream(certificate: &str, alpn: &[&[u8]]) -> (String, mpsc::Recei
 async fn answering(acceptor: TlsAcceptor) -> (String, mpsc::Receiver<&'static str>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
-    let (tell, told) = mpsc::channel(16);
+    let (tell, reports) = mpsc::channel(16);
     let tasks = TaskTracker::new();
     let own = tasks.clone();
     tasks.spawn(async move {
@@ -75,7 +75,7 @@ async fn answering(acceptor: TlsAcceptor) -> (String, mpsc::Receiver<&'static st
             });
         }
     });
-    (url, told)
+    (url, reports)
 }
 
 pub(super) fn trusting_call(url: &str) -> UpstreamCall {
@@ -88,7 +88,7 @@ pub(super) fn trusting_call(url: &str) -> UpstreamCall {
 
 #[tokio::test]
 async fn http2_connection_is_shared() {
-    let (url, mut told) = tls_upstream("server.pem", &[b"h2", b"http/1.1"]).await;
+    let (url, mut reports) = tls_upstream("server.pem", &[b"h2", b"http/1.1"]).await;
     let (client, call) = (client(), trusting_call(&url));
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
     let all = futures_util::future::join_all((0..50).map(|_| async {
@@ -96,19 +96,19 @@ async fn http2_connection_is_shared() {
         assert_eq!(read(answer.body).await.unwrap(), "{}");
     }));
     all.await;
-    assert_eq!(told.recv().await, Some("h2"));
-    assert!(told.try_recv().is_err(), "no second connection");
+    assert_eq!(reports.recv().await, Some("h2"));
+    assert!(reports.try_recv().is_err(), "no second connection");
 }
 
 #[tokio::test]
 async fn http1_is_used_over_tls_without_http2() {
-    let (url, mut told) = tls_upstream("server.pem", &[b"http/1.1"]).await;
+    let (url, mut reports) = tls_upstream("server.pem", &[b"http/1.1"]).await;
     let (client, call) = (client(), trusting_call(&url));
     for _ in 0..3 {
         assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
     }
-    assert_eq!(told.recv().await, Some("http/1.1"));
-    assert!(told.try_recv().is_err(), "no second connection");
+    assert_eq!(reports.recv().await, Some("http/1.1"));
+    assert!(reports.try_recv().is_err(), "no second connection");
     assert_eq!(client.idle_count(&call.channel), 1);
 }
 
@@ -146,11 +146,11 @@ async fn excess_bytes_after_a_tls_response_are_not_used_as_the_next_response() {
 #[tokio::test]
 async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
     for (certificate, expected) in [("other-name.pem", TlsFault::OtherName), ("expired.pem", TlsFault::Expired)] {
-        let (url, _told) = tls_upstream(certificate, &[b"h2"]).await;
+        let (url, _reports) = tls_upstream(certificate, &[b"h2"]).await;
         let fault = ask(&client(), &trusting_call(&url)).await.unwrap_err();
         assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls(expected)), "{certificate}");
     }
-    let (url, _told) = tls_upstream("server.pem", &[b"h2"]).await;
+    let (url, _reports) = tls_upstream("server.pem", &[b"h2"]).await;
     let fault = ask(&client(), &call(&url)).await.unwrap_err();
     assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls(TlsFault::UnknownIssuer)));
     let plain = RawUpstream::start(|mut socket, _| async move {
@@ -182,10 +182,10 @@ fn identified_call(url: &str, certificate: &str, key: &str) -> UpstreamCall {
 async fn client_certificate_of_the_channel_is_sent_on_request() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         for (alpn, spoken) in [(b"h2".as_slice(), "h2"), (b"http/1.1", "http/1.1")] {
-            let (url, mut told) = answering(demanding_acceptor(&[version], &[alpn])).await;
+            let (url, mut reports) = answering(demanding_acceptor(&[version], &[alpn])).await;
             let (client, call) = (client(), identified_call(&url, "client.pem", "client.key"));
             assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
-            assert_eq!(told.recv().await, Some(spoken));
+            assert_eq!(reports.recv().await, Some(spoken));
         }
     }
 }
@@ -196,16 +196,16 @@ async fn refused_client_certificate_is_reported_and_nothing_was_sent() {
     // Another authority signed the certificate of the server itself.
     for (certificate, key) in [("", ""), ("server.pem", "server.key")] {
         let call = |url: &str| if key.is_empty() { trusting_call(url) } else { identified_call(url, certificate, key) };
-        let (url, _told) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
+        let (url, _reports) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
         assert_eq!(ask(&client(), &call(&url)).await.unwrap_err(), refused, "{certificate}");
-        // With TLS 1.3 the handshake is over before the server says so; whether its alert or the end of the connection is seen first
-        // depends on the network.
-        let (url, _told) = answering(demanding_acceptor(&[&rustls::version::TLS13], &[b"http/1.1"])).await;
+        // With TLS 1.3 the handshake completes before the server reports the fault; whether its alert or the end of the connection
+        // is seen first depends on the network.
+        let (url, _reports) = answering(demanding_acceptor(&[&rustls::version::TLS13], &[b"http/1.1"])).await;
         let fault = ask(&client(), &call(&url)).await.unwrap_err();
         let closed = matches!(fault, UpstreamError::Lost | UpstreamError::NotSent(ConnectFault::Closed));
         assert!(fault == refused || closed, "{certificate}: {fault:?}");
     }
-    let (url, _told) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
+    let (url, _reports) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
     for (certificate, key) in [("server.key", "client.key"), ("client.pem", "client.pem"), ("client.pem", "other.key")] {
         let fault = ask(&client(), &identified_call(&url, certificate, key)).await.unwrap_err();
         assert_eq!(fault, UpstreamError::NotSent(ConnectFault::ClientCertificate), "{certificate} {key}");
@@ -214,10 +214,10 @@ async fn refused_client_certificate_is_reported_and_nothing_was_sent() {
 
 #[tokio::test]
 async fn changed_client_certificate_is_used_for_new_connections() {
-    let (url, mut told) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
+    let (url, mut reports) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
     let (client, call) = (client(), identified_call(&url, "client.pem", "client.key"));
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
-    assert_eq!((told.recv().await, client.idle_count(&call.channel)), (Some("http/1.1"), 1));
+    assert_eq!((reports.recv().await, client.idle_count(&call.channel)), (Some("http/1.1"), 1));
     let other = UpstreamCall { channel: identified_call(&url, "server.pem", "server.key").channel, ..call };
     let fault = ask(&client, &other).await.unwrap_err();
     assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls(TlsFault::ClientRefused)), "the open connection is not used");

@@ -26,7 +26,7 @@ async fn upstream() -> (String, Held) {
     (url.await, held)
 }
 
-/// A call of key `number` of a member of its own, which waits for `limit`.
+/// A call of key `number` of a separate member, which waits for `limit`.
 fn call_of(url: &str, number: u8, limit: Duration) -> UpstreamCall {
     let mut call = trusting_call(url);
     let mut row = (*call.channel).clone();
@@ -52,7 +52,7 @@ async fn answer_all<T>(held: &Held, calls: impl Future<Output = T>) -> T {
     };
     tokio::select! {
         done = calls => done,
-        () = answers => unreachable!("it answers for ever"),
+        () = answers => unreachable!("its answer never ends"),
     }
 }
 
@@ -82,7 +82,7 @@ async fn one_key_cannot_hold_all_streams_and_its_wait_is_not_upstream_time() {
         assert_eq!(held.lock().unwrap().len(), 12, "three times what is free");
         let other = call_of(&url, 2, TIMEOUT);
         let answered = async {
-            // Nothing was answered yet: another key does not wait behind the first one.
+            // Nothing was answered yet, so another key does not wait behind the first one.
             wait_for_held(&held, 13).await;
             let last = held.lock().unwrap().pop().unwrap();
             respond_ok(last);
@@ -104,7 +104,7 @@ async fn requests_waiting_for_a_stream_are_sent_when_one_ends() {
     let calls: Vec<_> = (0..100).map(|number| call_of(&url, number % 3, TIMEOUT)).collect();
     let client = &client;
     let all = futures_util::future::join_all(calls.iter().map(|call| async move {
-        let answer = ask(client, call).await.expect("it is sent in its turn");
+        let answer = ask(client, call).await.expect("it is sent when it is next");
         assert_eq!(read(answer.body).await.unwrap(), "{}");
     }));
     answer_all(&held, all).await;

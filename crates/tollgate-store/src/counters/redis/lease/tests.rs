@@ -352,7 +352,7 @@ fn lease_rules_are_the_blocking_money_limits() {
     });
     let reservation = caller.reservation(1, 5);
     assert_eq!(rules(&reservation, Subject::Key(caller.key.id)).count(), 2);
-    assert_eq!(rules(&reservation, Subject::Group(caller.group.id)).count(), 0, "an alerting budget is no limit");
+    assert_eq!(rules(&reservation, Subject::Group(caller.group.id)).count(), 0, "an alerting budget does not limit");
     assert_eq!(rules(&reservation, Subject::Key(KeyId::from_parts(MIDNIGHT, [9; 10]))).count(), 0);
     assert_eq!((reservation.amount, MINUTE), (NanoUsd(5), 60_000_000));
 }

@@ -1,5 +1,5 @@
-//! Sums that are those of another table with fewer dimensions: the totals of each key, and the sums of tags. As long as there are records
-//! each table is compared with them; of removed records the two are compared with each other, by days.
+//! Sums that equal those of another table with fewer dimensions: the totals of each key, and the sums of tags. As long as there are
+//! records each table is compared with them; of removed records the two are compared with each other, by days.
 
 use std::collections::BTreeMap;
 

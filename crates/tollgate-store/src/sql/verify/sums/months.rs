@@ -1,4 +1,5 @@
-//! Sums of months and those of their days, which are kept as long: numbers are compared by the database, histograms here.
+//! Compares the sums of months with those of their days, which are kept as long: the database compares numbers, this
+//! module histograms.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +72,7 @@ impl<const K: usize> FromCells for TimesRow<K> {
     }
 }
 
-/// The months that a table has days or rows of, in minutes: [begin, end).
+/// The months of which a table has days or rows, in minutes: [begin, end).
 pub(super) async fn buckets(reader: &mut SnapshotReader, table: &SumTable) -> Result<Vec<(i64, i64)>, StoreError> {
     let sql = format!(
         "SELECT CAST(MIN(minute) AS BIGINT), CAST(MAX(minute) AS BIGINT) FROM {} WHERE width IN ({}, {}) HAVING COUNT(*) > 0",

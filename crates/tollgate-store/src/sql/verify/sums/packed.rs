@@ -1,4 +1,4 @@
-//! Packed sums: their rows, and those of months beside those of their days.
+//! Compares packed sums: their rows, and those of months with those of their days.
 
 use std::collections::BTreeMap;
 
