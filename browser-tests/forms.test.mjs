@@ -104,6 +104,9 @@ async function refuse(page, address, action, { typed, wrong }) {
     element.requestSubmit(element.querySelector("button.primary, button[type=submit]:not([formaction])"));
   })]);
   const found = [];
+  // Reloading the answer, and choosing a language on it, lead to a page.
+  const reloaded = await page.request.get(gateway.base + await page.locator("html").getAttribute("data-reloads-from"));
+  if (reloaded.status() !== 200) found.push(`${reloaded.url()} answers ${reloaded.status()}`);
   const again = page.locator(`form[method=post][action="${action}"]`).first();
   if (await again.count() === 0) return ["the form is gone"];
   const kept = await valuesOf(again);

@@ -4,9 +4,11 @@ use serde_json::json;
 use tollgate_testkit::Upstream;
 
 use super::{
+    Person,
     attacks::signed_in,
     location,
     operators::{make, owner, upstream},
+    reloads_from,
 };
 use crate::{
     admin::{Admin, ok},
@@ -80,6 +82,9 @@ fn price_is_set_with_tiers_and_a_schedule() {
     }
     let wrong = op.post(&admin.gateway, "/pricing/model/remove?model=echo", &[("typed_name", "no")]);
     assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());
+    assert_eq!(reloads_from(&wrong.text()), "/pricing/model?model=echo");
+    let lost = Person::default().post(&admin.gateway, "/pricing/model?model=echo&entry=0", &later);
+    assert_eq!(location(&lost), "/sign-in?to=%2Fpricing%2Fmodel%3Fmodel%3Decho%26entry%3D0&lost=form");
     assert_eq!(location(&op.post(&admin.gateway, "/pricing/model/remove?model=echo", &[("typed_name", "echo")])), "/pricing");
     assert_eq!(price(&admin), json!(null));
     assert!(op.page(&admin.gateway, "/pricing/unpriced").contains("Set price"));
@@ -88,7 +93,7 @@ fn price_is_set_with_tiers_and_a_schedule() {
 
 /// The fields of the form that the page has, as a browser would send them.
 fn fields(page: &str) -> Vec<(String, String)> {
-    let (_, form) = page.split_once("action=\"/pricing/model\"").unwrap();
+    let (_, form) = page.split_once("action=\"/pricing/model?").unwrap();
     let (form, _) = form.split_once("</form>").unwrap();
     let attribute = |tag: &str, name: &str| {
         let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
