@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, openPage } from "./browser.mjs";
 import { addressOf, makeRows, pageRoutes } from "./every-page.mjs";
-import { PASSWORD, asOwner } from "./owner.mjs";
+import { PASSWORD, asOwner, callApi } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
 
 // By the target of the form: what is typed, and the fields that are refused for it. A star stands for the rest of a name.
@@ -104,6 +104,9 @@ async function refuse(page, address, action, { typed, wrong }) {
     element.requestSubmit(element.querySelector("button.primary, button[type=submit]:not([formaction])"));
   })]);
   const found = [];
+  // Reloading the answer, and choosing a language on it, lead to a page.
+  const reloaded = await page.request.get(gateway.base + await page.locator("html").getAttribute("data-reloads-from"));
+  if (reloaded.status() !== 200) found.push(`${reloaded.url()} answers ${reloaded.status()}`);
   const again = page.locator(`form[method=post][action="${action}"]`).first();
   if (await again.count() === 0) return ["the form is gone"];
   const kept = await valuesOf(again);
@@ -149,4 +152,86 @@ test("forms keep what was typed and show the fault beside the field", async () =
   await context.close();
   wrong.push(...Object.keys(FORMS).filter((target) => !found.has(target)).map((target) => `${target} is in the table but on no page`));
   assert.deepEqual(wrong, []);
+});
+
+test("a posting whose answer is lost is posted once when the form is sent again", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+    const { id } = await callApi(page, "POST", "/admin/v1/members", { name: "paid once", billing: "prepaid" });
+    await page.goto(`${gateway.base}/members/${id}`);
+    const form = page.locator(`form[action$="/members/${id}/ledger"]`);
+    await form.locator("#amount").fill("12.50");
+    await form.locator("#note").fill("invoice 7");
+    // The gateway posts it, and the browser gets the page of an error: that of a form without its token.
+    await page.route("**/ledger", async (route) => {
+      if (route.request().method() !== "POST") return route.continue();
+      const posted = await route.fetch({ maxRedirects: 0 });
+      assert.equal(posted.status(), 303, await posted.text());
+      const answer = await route.fetch({ postData: route.request().postData().replace(/csrf=[^&]*/, "csrf=x") });
+      return route.fulfill({ response: answer, status: 503 });
+    });
+    await form.locator("button.primary").click();
+    await page.getByText("This tab has kept what you typed").waitFor();
+    await page.unroute("**/ledger");
+    await page.getByRole("link", { name: "Back to the form" }).click();
+    await page.getByText("The form has what you typed.").waitFor();
+    assert.equal(await form.locator("#amount").inputValue(), "12.50");
+    const [again] = await Promise.all([page.waitForResponse("**/ledger"), form.locator("button.primary").click()]);
+    assert.equal(again.status(), 303);
+    const { items } = await callApi(page, "GET", `/admin/v1/ledger?member=${id}`);
+    assert.deepEqual(items.map(({ amount, note }) => [amount, note]), [["12.50", "invoice 7"]]);
+  });
+});
+
+// Ends the session of a page, sends its form, and signs in again.
+async function loseAndComeBack(page, context, form) {
+  const address = page.url();
+  await context.clearCookies();
+  await form.locator("button.primary").click();
+  await page.getByText("this tab has kept what you typed").waitFor();
+  await page.locator("#login").fill("owner");
+  await page.locator("#password").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
+  assert.equal(new URL(page.url()).pathname, new URL(address).pathname);
+}
+
+test("a form that comes back does not overwrite a change by another person meanwhile", async () => {
+  await asOwner(browser, gateway, VIEWS.light, (other) => asOwner(browser, gateway, VIEWS.light, async (page, faults, context) => {
+    const [model, group] = [encodeURIComponent(rows.model), encodeURIComponent(rows.group)];
+    const price = async () => (await callApi(other, "GET", `/admin/v1/prices?model=${model}`)).items[0].price.input;
+    const factor = async () => (await callApi(other, "GET", `/admin/v1/groups/${group}`)).sale_multiplier;
+    for (const { path, label, typed, read, change } of [
+      {
+        path: `/pricing/model?model=${model}`, label: "Input", typed: "7", read: price,
+        change: (value) => callApi(other, "PUT", `/admin/v1/prices/${model}`, { price: { input: value, output: "4" } }),
+      },
+      {
+        path: "/pricing/groups", label: rows.group, typed: "0.7", read: factor,
+        change: (value) => callApi(other, "PATCH", `/admin/v1/groups/${group}`, { sale_multiplier: value }),
+      },
+    ]) {
+      await page.goto(gateway.base + path);
+      const form = page.locator("main form[method=post]", { has: page.locator("button.primary") }).first();
+      const field = form.getByLabel(label, { exact: true }).first();
+      await field.fill(typed);
+      await change("3");
+      const changed = await read();
+      await loseAndComeBack(page, context, form);
+      await page.getByText("The form has what you typed.").waitFor();
+      assert.equal(await field.inputValue(), typed, path);
+      await form.locator("button.primary").click();
+      await page.getByText("It was changed since this page was loaded.").waitFor();
+      assert.equal(await field.inputValue(), typed, path);
+      assert.equal(await read(), changed, path);
+    }
+    // The row of a field may be another one meanwhile.
+    await page.goto(`${gateway.base}/pricing/groups`);
+    const form = page.locator("main form[method=post]", { has: page.locator("button.primary") }).first();
+    const field = form.getByLabel(rows.group, { exact: true });
+    await field.fill("0.7");
+    await callApi(other, "POST", "/admin/v1/groups", { name: "a group before it", channels: [rows.channel] });
+    await loseAndComeBack(page, context, form);
+    await form.getByLabel("a group before it", { exact: true }).waitFor();
+    assert.notEqual(await form.getByLabel("a group before it", { exact: true }).inputValue(), "0.7");
+  }));
 });

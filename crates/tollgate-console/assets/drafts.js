@@ -2,19 +2,25 @@
 // fields of a form from its sending to the next page, without secrets: passwords, files, and fields that are marked as secret.
 const KEPT = "tollgate.draft";
 const MAX_CHARS = 100_000;
-const LEFT_OUT = ["hidden", "password", "file", "submit", "button", "reset", "image"];
+const LEFT_OUT = ["password", "file", "submit", "button", "reset", "image"];
 
 const root = document.documentElement;
 // The member who is signed in, if any.
 const { member } = root.dataset;
 const isBox = (control) => control.type === "checkbox" || control.type === "radio";
 const isSecret = (control) => "secret" in control.dataset || control.autocomplete === "one-time-code";
-// The values that the form was loaded with are restored too, so that a change by another person meanwhile is not
-// overwritten.
-const LOADED = ["revision", "offered_by"];
-const isLoaded = (control) => control.type === "hidden" && LOADED.includes(control.name);
-const isKept = (control) => control.name && !control.disabled && (isLoaded(control) || !LEFT_OUT.includes(control.type)) && !isSecret(control);
+// Hidden fields come back with the others, so that a change by another person meanwhile is not overwritten, and money is not posted twice.
+// The token belongs to the session.
+const isKept = (control) => control.name && control.name !== "csrf" && !control.disabled && !LEFT_OUT.includes(control.type) && !isSecret(control);
 const controlsOf = (form) => [...form.elements].filter((control) => control.matches("input, select, textarea") && isKept(control));
+const fieldsOf = (form) => controlsOf(form).map((control) => ({
+  name: control.name, value: control.value, on: isBox(control) ? control.checked : undefined, hidden: control.type === "hidden",
+}));
+// The query of the target says what a form is about, too.
+const targetOf = (form) => new URL(form.action).pathname + new URL(form.action).search;
+// Hidden fields that name the rows of a form. With other rows it is another form: what was typed would be shown beside the wrong row.
+const ROWS = /^(channel|key|shown|group_\d+)$/;
+const rowsOf = (fields) => fields.filter(({ name, hidden }) => hidden && ROWS.test(name)).map(({ name, value }) => `${name}=${value}`).join("\n");
 
 function read() {
   try {
@@ -34,8 +40,8 @@ function keep(draft) {
 }
 
 function draftOf(form) {
-  const fields = controlsOf(form).map((control) => ({ name: control.name, value: control.value, on: isBox(control) ? control.checked : undefined }));
-  return fields.length > 0 ? { member, action: new URL(form.action).pathname, fields } : null;
+  const fields = fieldsOf(form);
+  return fields.some(({ hidden }) => !hidden) ? { member, target: targetOf(form), fields } : null;
 }
 
 function show(control) {
@@ -56,8 +62,9 @@ function putInOrder(form, fields) {
 }
 
 // Fills in the form of the draft. Returns whether it is on this page.
-function restore({ action, fields }) {
-  const form = [...document.querySelectorAll("main form[method=post]")].find((form) => new URL(form.action).pathname === action);
+function restore({ target, fields }) {
+  const isOfDraft = (form) => targetOf(form) === target && rowsOf(fieldsOf(form)) === rowsOf(fields);
+  const form = [...document.querySelectorAll("main form[method=post]")].find(isOfDraft);
   if (!form) return false;
   const left = [...fields];
   for (const control of controlsOf(form)) {

@@ -86,7 +86,7 @@ use axum::{
     body::Body,
     routing::{MethodFilter, on},
 };
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, Request, Response, Uri, header};
 
 use crate::{api::route::Method, dispatch::method_filter, state::ConsoleState};
 use route::PageRoute;
@@ -151,6 +151,16 @@ fn page_of(mut path: &str) -> &str {
         }
     }
     path
+}
+
+/// The address of the page that a form belongs to. The query of the form, which may say what it is about, is that of the page.
+fn address_of_page(form: &Uri) -> String {
+    let page = page_of(form.path());
+    match form.query() {
+        // Forms of every page, such as the one that undoes, belong to none.
+        Some(query) if page != "/" => format!("{page}?{query}"),
+        _ => page.to_owned(),
+    }
 }
 
 /// Whether a path matches a pattern, whose parameters are whole segments.

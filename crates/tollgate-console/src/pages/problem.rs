@@ -83,6 +83,7 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         ("too_many_backups", ..) => t.say("problem.too_many_backups"),
         ("rows_refused", ..) => t.say("problem.rows_refused"),
         ("revision_conflict", ..) => t.say("problem.conflict"),
+        ("idempotency_key_reused", ..) => t.say("problem.posted_already"),
         ("already_exists", ..) => t.say("problem.already_exists"),
         ("login_taken", ..) => t.say("problem.login_taken"),
         (_, Some("name"), _) => t.say("problem.member_name"),

@@ -84,7 +84,7 @@ pub(crate) async fn wrong_method(state: Arc<ConsoleState>, request: Request<Body
     if !super::is_for_people(&request) {
         return ApiError::no_method().answer().response();
     }
-    let page = format!("{}{}", state.identity.settings.base(), super::page_of(request.uri().path()));
+    let page = format!("{}{}", state.identity.settings.base(), super::address_of_page(request.uri()));
     PageReply::redirect(&page).response(request.headers())
 }
 
@@ -112,10 +112,7 @@ async fn page_request(state: &Arc<ConsoleState>, meta: RequestMeta, parts: &mut 
     let usual = appearance.language.as_deref().and_then(Language::of_tag);
     let preferences = Preferences::of(&parts.headers, kept, state.gateway.currency(), usual);
     let is_form = parts.method == http::Method::POST;
-    let page_of_form = is_form.then(|| {
-        let page = super::page_of(parts.uri.path());
-        if page == parts.uri.path() { address.clone() } else { page.to_owned() }
-    });
+    let page_of_form = is_form.then(|| super::address_of_page(&parts.uri));
     let page = PageRequest {
         state: Arc::clone(state),
         meta,

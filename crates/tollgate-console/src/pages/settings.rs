@@ -11,7 +11,7 @@ use tollgate_store::AdminScope;
 
 use super::{
     control::{self, Control, ControlSection, FaultPlace, FormView},
-    form::{FormData, FormState},
+    form::{FormData, FormState, REVISION},
     format, inline,
     layout::{Layout, Script},
     locale::Locale,
@@ -273,11 +273,12 @@ fn setting_page(request: &PageRequest, setting: &SettingObject, state: &FormStat
     };
     let form = setting.writable.then(|| {
         let sections = vec![ControlSection::new("", vec![control(t, state, setting)])];
-        let revision = match state.value("revision") {
-            "" => setting.revision.map(|revision| revision.to_string()).unwrap_or_default(),
-            revision => revision.to_owned(),
+        // Empty if no value was stored when the form was loaded.
+        let revision = match setting.revision {
+            Some(revision) => state.revision(revision),
+            None => state.value(REVISION).to_owned(),
         };
-        FormView::new(path, sections, t.say("form.save")).hidden("revision", revision).cancel(request.url("/settings"))
+        FormView::new(path, sections, t.say("form.save")).hidden(REVISION, revision).cancel(request.url("/settings"))
     });
     let template = SettingPage {
         layout: request.layout(setting.name.clone()).below("/settings", t.say("nav.settings")).with(Script::Operators),
@@ -295,14 +296,24 @@ fn to_list(request: &PageRequest, toast: Toast) -> PageReply {
     PageReply::redirect(&request.url(&format!("/settings/{}", request.path_param("name")))).toast(toast)
 }
 
+/// Stores the value of the form, unless another one was stored since the form was loaded.
+async fn store(request: &PageRequest) -> Result<(), ApiError> {
+    let form = &request.form;
+    let revision = form.filled(REVISION).map(|revision| ("if-match", revision));
+    // The admin API has no condition for the first value.
+    if revision.is_none() && read_setting(request).await?.revision.is_some() {
+        return Err(ApiError::conflict("revision_conflict", "A value was stored concurrently; load the page again."));
+    }
+    let body = Map::from_iter([("value".to_owned(), Value::from(form.value("value").trim()))]);
+    let call = ApiCall { body, ..of_setting(request) };
+    request.call_with(operations::SET_SETTING, call, revision.as_slice()).await?;
+    Ok(())
+}
+
 async fn set(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
-    let body = Map::from_iter([("value".to_owned(), Value::from(form.value("value").trim()))]);
-    let call = ApiCall { body, ..of_setting(&request) };
-    // Without a stored value there is no revision to compare.
-    let revision = form.filled("revision").map(|revision| ("if-match", revision));
-    match request.call_with(operations::SET_SETTING, call, revision.as_slice()).await {
-        Ok(_) => Ok(to_list(&request, Toast::Saved)),
+    match store(&request).await {
+        Ok(()) => Ok(to_list(&request, Toast::Saved)),
         Err(error) => {
             let setting = read_setting(&request).await?;
             let places = [("value", "value", reason(&setting))];

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
-use url::form_urlencoded::byte_serialize;
+use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::{
     control::Control,
@@ -48,6 +48,8 @@ struct SignInPage {
     /// `None` where members cannot be remembered.
     remember: Option<Control>,
     to: String,
+    /// The query of the forms.
+    query: String,
     oidc: Option<OidcButton>,
     /// Origin at which browsers offer passkeys.
     passkey_origin: Option<String>,
@@ -72,6 +74,8 @@ struct CodePage {
     code: Control,
     challenge: String,
     to: String,
+    /// The query of the form.
+    query: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,6 +118,24 @@ fn target<'a>(request: &PageRequest, text: &'a str) -> &'a str {
     request.local_path(text).unwrap_or(HOME)
 }
 
+/// Whether a form was sent after the session had ended.
+fn is_form_lost(request: &PageRequest) -> bool {
+    request.query.value("lost") == "form"
+}
+
+/// The query of the page that leads there, which its forms keep: their answers are loaded again from it.
+fn query_to(request: &PageRequest, to: &str) -> String {
+    let mut query = Serializer::new(String::new());
+    if to != HOME {
+        query.append_pair("to", to);
+    }
+    if is_form_lost(request) {
+        query.append_pair("lost", "form");
+    }
+    let query = query.finish();
+    if query.is_empty() { query } else { format!("?{query}") }
+}
+
 async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let to = target(&request, request.query.value("to"));
     if request.signed_in.is_some() {
@@ -138,11 +160,12 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
         layout: request.layout(t.say("sign_in.title")).with(Script::Passkey),
         t,
         banner: form.banner(),
-        is_form_lost: request.query.value("lost") == "form",
+        is_form_lost: is_form_lost(request),
         login: form.text("login", t.say("sign_in.login")).autocomplete("username").required().focus(),
         password: form.current_password("password", t.say("sign_in.password")),
         remember: methods.remember.then(|| form.check("remember", t.say("sign_in.remember"))),
         to: to.to_owned(),
+        query: query_to(request, to),
         oidc,
         passkey_origin: methods.passkey_origin,
         takes_registrations: methods.registration,
@@ -151,16 +174,18 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
 }
 
 fn code_page(request: &PageRequest, form: &FormState, challenge: &str, to: &str) -> Result<PageReply, PageFailure> {
-    let t = request.t();
+    let (t, query) = (request.t(), query_to(request, to));
     let code =
         form.text("code", t.say("sign_in.code")).autocomplete("one-time-code").hint(t.say("sign_in.code_hint")).required().focus();
     let template = CodePage {
-        layout: request.layout(t.say("sign_in.code_title")),
+        // A link that led here is used up.
+        layout: request.layout(t.say("sign_in.code_title")).returns_to(&format!("/sign-in{query}")),
         t,
         banner: form.banner(),
         code,
         challenge: challenge.to_owned(),
         to: to.to_owned(),
+        query,
     };
     PageReply::page(form.status(), &template)
 }

@@ -82,6 +82,19 @@ fn path_of_a_form_maps_to_its_page() {
     }
 }
 
+#[test]
+fn query_of_a_form_is_that_of_its_page() {
+    for (form, page) in [
+        ("/pricing/model?model=a%2Fb", "/pricing/model?model=a%2Fb"),
+        ("/pricing/model/remove?model=a%2Fb", "/pricing/model?model=a%2Fb"),
+        ("/sign-in/code?to=%2Fkeys", "/sign-in?to=%2Fkeys"),
+        ("/keys/key_1/rotate", "/keys/key_1"),
+        ("/key-selection/enable?key=key_1", "/"),
+    ] {
+        assert_eq!(address_of_page(&form.parse().unwrap()), page, "{form}");
+    }
+}
+
 /// The table of path parameters checks the values.
 #[test]
 fn path_parameters_of_pages_are_in_the_parameter_table() {

@@ -107,6 +107,12 @@ fn hidden(page: &str, action: &str, name: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
+/// The address from which browsers load the answer to a form again.
+fn reloads_from(page: &str) -> String {
+    let (_, rest) = page.split_once("data-reloads-from=\"").unwrap_or_else(|| panic!("no answer to a form: {page}"));
+    rest.split('"').next().unwrap().replace("&#38;", "&")
+}
+
 /// A form as browsers send it.
 pub(crate) fn form(path: &str, fields: &[(&str, &str)]) -> Request {
     let body = Serializer::new(String::new()).extend_pairs(fields).finish();

@@ -77,7 +77,8 @@ fn price_page(request: &PageRequest, prices: &PricesObject, state: &FormState) -
         is_chosen: index == chosen,
     });
     let sections = sections(t, state, entries.get(chosen));
-    let form = FormView::new(request.url("/pricing/model"), sections, t.say("form.save"))
+    let action = request.url(&format!("/pricing/model?{}&entry={chosen}", model_query(&prices.model)));
+    let form = FormView::new(action, sections, t.say("form.save"))
         .hidden("model", &prices.model)
         .hidden("entry", state.value("entry"))
         .hidden("before", state.value("before"))

@@ -86,7 +86,8 @@ fn facts_page(request: &PageRequest, model: &str, found: &ModelObject, state: &F
         "" => found.revision.to_string(),
         typed => typed.to_owned(),
     };
-    let form = FormView::new(request.url("/pricing/model/facts"), sections(t, state), t.say("form.save"))
+    let action = request.url(&format!("/pricing/model/facts?{}", model_query(model)));
+    let form = FormView::new(action, sections(t, state), t.say("form.save"))
         .hidden("model", model)
         .hidden("revision", revision)
         .cancel(back);

@@ -12,7 +12,7 @@ use crate::{
     dispatch::ApiCall,
     pages::{
         control::{self, Control, ControlSection, FaultPlace, FormView, Tab, names},
-        form::{FormData, FormState},
+        form::{FormData, FormState, REVISION},
         format,
         layout::{Layout, Script},
         locale::Locale,
@@ -76,7 +76,7 @@ struct Difference {
     not_served: String,
     skipped: Vec<(String, Said)>,
     skipped_count: String,
-    /// Hidden fields with the list, for importing the picked rows.
+    /// Hidden fields with the list and the revision of the catalog, for importing the picked rows.
     hidden: Vec<(&'static str, String)>,
     file: String,
     /// Price limits would leave a model without an account, so the import must be confirmed.
@@ -108,6 +108,8 @@ struct ImportAnswer {
     source: String,
     #[serde(default)]
     about: Vec<String>,
+    /// That of the catalog with which the list was compared.
+    revision: u64,
     rows: Vec<RowObject>,
     not_served_count: u64,
     skipped: Vec<SkippedObject>,
@@ -249,7 +251,8 @@ async fn difference(request: &PageRequest, must_confirm: bool) -> Result<Differe
     let is_cut = rows.len() > MAX_ROWS;
     rows.truncate(MAX_ROWS);
     let (same, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.is_same);
-    let hidden = ["source", "to", "models", "origin"].map(|name| (name, form.value(name).to_owned()));
+    let mut hidden: Vec<_> = ["source", "to", "models", "origin"].map(|name| (name, form.value(name).to_owned())).into();
+    hidden.push((REVISION, answer.revision.to_string()));
     Ok(Difference {
         source: answer.source,
         about: answer.about,
@@ -264,7 +267,7 @@ async fn difference(request: &PageRequest, must_confirm: bool) -> Result<Differe
         not_served: format::integer(answer.not_served_count),
         skipped: answer.skipped.into_iter().take(MAX_SKIPPED).map(|it| (it.entry, import_text::say(t, &it.reason))).collect(),
         skipped_count: format::integer(answer.skipped_count),
-        hidden: hidden.to_vec(),
+        hidden,
         file: form.value("file").to_owned(),
         must_confirm,
     })
@@ -281,7 +284,7 @@ pub(super) async fn apply(request: Arc<PageRequest>) -> Result<PageReply, PageFa
         Ok(mut body) => {
             body.insert("apply".to_owned(), picked.into());
             let query = if form.value("confirm") == "true" { "confirm=true".to_owned() } else { String::new() };
-            request.call(operations::IMPORT_PRICES, ApiCall { query, body, ..ApiCall::default() }).await
+            request.call_at_revision(operations::IMPORT_PRICES, ApiCall { query, body, ..ApiCall::default() }).await
         }
         Err(error) => Err(error),
     };

@@ -51,6 +51,8 @@ struct GatewayPage {
     steps: Vec<SetUpStep>,
     banner: Option<String>,
     controls: Vec<Control>,
+    /// Hidden fields with the values that the form was loaded with.
+    loaded: Vec<(String, String)>,
     square_public: Option<Control>,
     /// Settings with a source other than the database: label, value, and the source.
     fixed: Vec<FixedSetting>,
@@ -146,11 +148,12 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 
 fn gateway_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
     let (t, settings) = (request.t(), request.state.gateway.settings());
-    let (mut controls, mut fixed) = (Vec::new(), Vec::new());
+    let (mut controls, mut loaded, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for (field, name, _) in FIELDS {
         let setting = setting(&settings, name)?;
         if setting.writable {
             controls.push((field, control(request, form, field)));
+            loaded.push((loaded_field(field), loaded_value(form, field, setting)));
         } else {
             let value = setting.value.clone().unwrap_or_default();
             fixed.push(FixedSetting { label: label(t, field), value, set_by: set_by(t, setting) });
@@ -163,6 +166,7 @@ fn gateway_page(request: &PageRequest, form: &FormState) -> Result<PageReply, Pa
         steps: steps(t, 1),
         banner: form.banner(),
         controls: controls.into_iter().map(|(_, control)| control).collect(),
+        loaded,
         square_public: square.into_iter().next().map(|(_, control)| control),
         fixed,
         provider: provider(t, &settings)?,
@@ -181,24 +185,53 @@ pub(super) async fn save(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     }
 }
 
-/// The value to store for a field: `None` if it stays unchanged, an empty text if the default applies again.
-fn wanted(form: &FormData, field: &str, setting: &EffectiveSetting) -> Option<String> {
-    let value = match field {
-        "square_public" => (form.value(field) == "true").to_string(),
-        _ => form.value(field).trim().to_owned(),
-    };
-    (setting.writable && setting.value.as_deref().unwrap_or_default() != value).then_some(value)
+/// The hidden field with the value that a field was loaded with.
+fn loaded_field(field: &str) -> String {
+    format!("loaded_{field}")
 }
 
-/// Stores the changed fields, up to the first that is refused; earlier ones are kept.
+/// A value as it was typed.
+fn typed(value: &str, field: &str) -> String {
+    if field == "square_public" { (value == "true").to_string() } else { value.trim().to_owned() }
+}
+
+/// The value that the form to show was loaded with. A field that was stored before another one was refused takes over what is stored.
+fn loaded_value(form: &FormState, field: &str, setting: &EffectiveSetting) -> String {
+    let (loaded, stored) = (loaded_field(field), setting.value.as_deref().unwrap_or_default());
+    let is_kept = form.has(&loaded) && typed(form.value(field), field) != stored;
+    if is_kept { form.value(&loaded).to_owned() } else { stored.to_owned() }
+}
+
+/// The value to store for a field: `None` if it stays unchanged, an empty text if the default applies again. A setting that another person
+/// changed since the form was loaded is not overwritten.
+fn wanted(form: &FormData, field: &str, setting: &EffectiveSetting) -> Result<Option<String>, ApiError> {
+    let (value, loaded) = (typed(form.value(field), field), loaded_field(field));
+    let stored = setting.value.as_deref().unwrap_or_default();
+    let before = if form.has(&loaded) { form.value(&loaded) } else { stored };
+    if !setting.writable || value == stored || value == before {
+        return Ok(None);
+    }
+    if before != stored {
+        return Err(
+            ApiError::conflict("revision_conflict", "The setting was changed concurrently; load the page again.").about(field)
+        );
+    }
+    Ok(Some(value))
+}
+
+/// Stores the fields that changed, none of them if another person changed one since. The first that is refused ends it; those before it
+/// are kept.
 async fn store(request: &PageRequest) -> Result<(), ApiError> {
     let (form, settings) = (&request.form, request.state.gateway.settings());
     let has_rate = form.filled("currency_per_usd").is_some();
     if form.has("currency_per_usd") && !has_rate && !["", "USD"].contains(&form.value("currency")) {
         return Err(ApiError::value("currency_per_usd", "expected a rate").because("rate"));
     }
+    let mut changes = Vec::new();
     for (field, name, reason) in FIELDS {
-        let Some(value) = wanted(form, field, setting(&settings, name)?) else { continue };
+        changes.extend(wanted(form, field, setting(&settings, name)?)?.map(|value| (field, name, reason, value)));
+    }
+    for (field, name, reason, value) in changes {
         let call = ApiCall { path: path_of(&[("name", name)]), ..ApiCall::default() };
         let sent = if value.is_empty() {
             request.call(operations::UNSET_SETTING, call).await
@@ -215,4 +248,45 @@ async fn store(request: &PageRequest) -> Result<(), ApiError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway_handle::SettingKind;
+
+    fn stored(value: &str) -> EffectiveSetting {
+        EffectiveSetting {
+            name: "access.registration",
+            value: Some(value.to_owned()),
+            default: None,
+            source: "database",
+            variable: String::new(),
+            secret: false,
+            kind: SettingKind::Text,
+            unit: None,
+            needs_restart: false,
+            writable: true,
+            doc: "",
+        }
+    }
+
+    #[test]
+    fn setting_that_another_person_changed_is_not_overwritten() {
+        let wanted = |form: &[u8], value: &str| wanted(&FormData::parse(form), "registration", &stored(value));
+        let changed = b"registration=open&loaded_registration=invite";
+        assert_eq!(wanted(changed, "invite").unwrap().as_deref(), Some("open"));
+        let refused = wanted(changed, "off").unwrap_err();
+        assert_eq!((refused.code(), refused.param()), ("revision_conflict", Some("registration")));
+        assert_eq!(wanted(changed, "open").unwrap(), None, "another person did the same");
+        assert_eq!(wanted(b"registration=invite&loaded_registration=invite", "off").unwrap(), None);
+    }
+
+    #[test]
+    fn field_that_was_stored_takes_over_the_stored_value() {
+        let form = FormState::of(FormData::parse(b"registration=open&loaded_registration=invite"));
+        let loaded = |value: &str| loaded_value(&form, "registration", &stored(value));
+        assert_eq!((loaded("open").as_str(), loaded("off").as_str()), ("open", "invite"));
+        assert_eq!(loaded_value(&FormState::default(), "registration", &stored("off")), "off");
+    }
 }

@@ -47,6 +47,9 @@ fn member_is_topped_up_once_and_gets_a_password_link() {
     }
     let balances = admin.get("/admin/v1/ledger/balances");
     assert!(balances.to_string().contains("\"12.50\""), "a form that is sent twice is posted once: {balances}");
+    let other = [("money_kind", "top_up"), ("amount", "20"), ("note", "invoice 7"), ("money_key", key.as_str())];
+    let refused = root.post(&admin.gateway, &ledger, &other);
+    assert!(refused.status == 422 && refused.text().contains("This form was posted already"), "{}", refused.text());
     let page = root.page(&admin.gateway, &path);
     assert!(page.contains("$12.50") && page.contains("invoice 7"), "{page}");
     for (amount, note) in [("much", ""), ("0", ""), ("-5", "")] {

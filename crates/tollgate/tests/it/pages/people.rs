@@ -3,7 +3,7 @@
 use serde_json::json;
 use tollgate_testkit::{Postgres, TestGateway};
 
-use super::{Person, form, location, signed_in};
+use super::{Person, form, location, reloads_from, signed_in};
 use crate::{
     admin::Admin,
     identity::{PASSWORD, make_member},
@@ -43,16 +43,17 @@ fn set_up_link_leads_to_the_console() {
     ] {
         let sent = fields(password, again);
         let sent: Vec<_> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let answer = person.post(&admin.gateway, "/setup", &sent);
+        let answer = person.post(&admin.gateway, path_of(&link), &sent);
         assert_eq!(answer.status, 422, "{text}");
         let page = answer.text();
+        assert_eq!(reloads_from(&page), path_of(&link), "a reload keeps the link");
         let echoed = format!("value=\"{password}\"");
         assert!(page.contains("name=\"name\" type=\"text\" value=\"ada\""), "{page}");
         assert!(page.contains(text) && page.contains("aria-invalid") && !page.contains(&echoed), "{page}");
     }
     let sent = fields(PASSWORD, PASSWORD);
     let sent: Vec<_> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    assert_eq!(location(&person.post(&admin.gateway, "/setup", &sent)), "/setup/gateway");
+    assert_eq!(location(&person.post(&admin.gateway, path_of(&link), &sent)), "/setup/gateway");
     assert!(person.page(&admin.gateway, "/setup/gateway").contains("This gateway"));
     assert_eq!(location(&person.post(&admin.gateway, "/setup/gateway", &[("registration", "off")])), "/setup/channel");
     assert_eq!(admin.get("/admin/v1/settings/square.public")["value"], "false");
@@ -71,8 +72,11 @@ fn member_signs_in_and_is_redirected_to_the_requested_page() {
     make_member(&admin, "ann", "member");
     let mut person = Person::default();
     assert_eq!(location(&person.get(&admin.gateway, "/profile?a=1&b=2")), "/sign-in?to=%2Fprofile%3Fa%3D1%26b%3D2");
-    let wrong = person.post(&admin.gateway, "/sign-in", &[("login", "ann"), ("password", "wrong"), ("to", "/profile")]);
+    let lost = "/sign-in?to=%2Fprofile&lost=form";
+    assert!(person.page(&admin.gateway, lost).contains("action=\"/sign-in?to=%2Fprofile&#38;lost=form\""));
+    let wrong = person.post(&admin.gateway, lost, &[("login", "ann"), ("password", "wrong"), ("to", "/profile")]);
     let page = wrong.text();
+    assert!(reloads_from(&page) == lost && page.contains("You were signed out"), "{page}");
     assert!(wrong.status == 422 && page.contains("value=\"ann\"") && page.contains("value=\"/profile\""), "{page}");
     assert!(!person.has_session() && !page.contains("\"wrong\""));
     let right = [("login", "ann"), ("password", PASSWORD), ("to", "/profile")];
@@ -104,10 +108,11 @@ fn invite_is_accepted_on_its_page() {
     let mut accept = |name: &str, email: &str| {
         let fields =
             [("token", token), ("name", name), ("email", email), ("new_password", PASSWORD), ("new_password_again", PASSWORD)];
-        person.post(&admin.gateway, "/invite", &fields)
+        person.post(&admin.gateway, path_of(link), &fields)
     };
     let taken = accept("taken", "");
     let page = taken.text();
+    assert_eq!(reloads_from(&page), path_of(link), "a reload keeps the link");
     assert!(taken.status == 422 && page.contains("Another member has this name") && page.contains("value=\"taken\""), "{page}");
     assert!(accept("ben", "no address").text().contains("such as ann@example.com"));
     assert_eq!(location(&accept("ben", "")), "/console");

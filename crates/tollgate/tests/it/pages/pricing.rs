@@ -4,9 +4,11 @@ use serde_json::json;
 use tollgate_testkit::Upstream;
 
 use super::{
+    Person,
     attacks::signed_in,
-    location,
+    hidden, location,
     operators::{make, owner, upstream},
+    reloads_from,
 };
 use crate::{
     admin::{Admin, ok},
@@ -80,6 +82,9 @@ fn price_is_set_with_tiers_and_a_schedule() {
     }
     let wrong = op.post(&admin.gateway, "/pricing/model/remove?model=echo", &[("typed_name", "no")]);
     assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());
+    assert_eq!(reloads_from(&wrong.text()), "/pricing/model?model=echo");
+    let lost = Person::default().post(&admin.gateway, "/pricing/model?model=echo&entry=0", &later);
+    assert_eq!(location(&lost), "/sign-in?to=%2Fpricing%2Fmodel%3Fmodel%3Decho%26entry%3D0&lost=form");
     assert_eq!(location(&op.post(&admin.gateway, "/pricing/model/remove?model=echo", &[("typed_name", "echo")])), "/pricing");
     assert_eq!(price(&admin), json!(null));
     assert!(op.page(&admin.gateway, "/pricing/unpriced").contains("Set price"));
@@ -88,7 +93,7 @@ fn price_is_set_with_tiers_and_a_schedule() {
 
 /// The fields of the form that the page has, as a browser would send them.
 fn fields(page: &str) -> Vec<(String, String)> {
-    let (_, form) = page.split_once("action=\"/pricing/model\"").unwrap();
+    let (_, form) = page.split_once("action=\"/pricing/model?").unwrap();
     let (form, _) = form.split_once("</form>").unwrap();
     let attribute = |tag: &str, name: &str| {
         let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
@@ -187,15 +192,26 @@ fn price_list_is_compared_and_only_picked_rows_are_written() {
     assert!(answer.status == 200 && page.contains("value=\"sale:echo\"") && page.contains("Input $0.30"), "{page}");
     let none = op.post(&admin.gateway, "/pricing/import/apply", &asked);
     assert!(none.status == 422 && none.text().contains("Pick at least one price."), "{}", none.text());
-    let picked = [asked.to_vec(), vec![("apply", "sale:echo")]].concat();
-    assert_eq!(location(&op.post(&admin.gateway, "/pricing/import/apply", &picked)), "/pricing");
+    let apply = "/pricing/import/apply";
+    let revision = hidden(&page, apply, "revision");
+    let import = |op: &mut Person, revision: &str| {
+        let picked = [&asked[..], &[("apply", "sale:echo"), ("revision", revision)]].concat();
+        op.post(&admin.gateway, apply, &picked)
+    };
+    admin.post("/admin/v1/groups", &json!({"name": "meanwhile", "channels": ["echo"]}));
+    let stale = import(&mut op, &revision);
+    let page = stale.text();
+    assert!(stale.status == 422 && page.contains("It was changed since this page was loaded."), "{page}");
+    assert_eq!(admin.get("/admin/v1/prices?model=echo")["items"][0]["price"], json!(null));
+    // The difference that is shown with it is that to the catalog of now.
+    assert_eq!(location(&import(&mut op, &hidden(&page, apply, "revision"))), "/pricing");
     assert_eq!(admin.get("/admin/v1/prices?model=echo")["items"][0]["price"]["input"], "0.30");
 
     ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": {"input": "7"}}))));
     let kept = op.post(&admin.gateway, "/pricing/import", &asked).text();
     let row = kept.split("value=\"sale:echo\"").nth(1).unwrap();
     assert!(row.split('>').next().unwrap().contains("disabled"), "what was set by hand cannot be picked: {kept}");
-    let forced = op.post(&admin.gateway, "/pricing/import/apply", &picked);
+    let forced = import(&mut op, &hidden(&kept, apply, "revision"));
     assert_eq!(forced.status, 422, "{}", forced.text());
     assert_eq!(admin.get("/admin/v1/prices?model=echo")["items"][0]["price"]["input"], "7.00");
     for (fields, says) in [

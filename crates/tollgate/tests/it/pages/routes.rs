@@ -1,8 +1,10 @@
 //! Every page and every form of the console: forged forms are refused, and objects of other members are not found.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-use super::{Person, form, location, signed_in};
+use super::{Person, form, location, reloads_from, signed_in};
 use crate::{
     admin::Admin,
     identity::{Owner, PASSWORD, enable_codes, make_member, one_time_code, owner, sign_in},
@@ -154,6 +156,45 @@ fn members_find_no_page_and_no_form_of_others() {
     assert!(missing > 100, "{missing} pages and forms");
     assert_eq!(state(&admin, &bob), before);
     assert!(bob.browser.is_in(&admin));
+}
+
+/// The targets of the forms of a page.
+fn targets(page: &str) -> Vec<String> {
+    let tags = page.split("<form ").skip(1).map(|rest| rest.split('>').next().unwrap());
+    let posted = tags.filter(|tag| tag.contains("method=\"post\""));
+    posted.map(|tag| tag.split_once("action=\"").unwrap().1.split('"').next().unwrap().replace("&#38;", "&")).collect()
+}
+
+#[test]
+fn every_form_leads_back_to_its_page() {
+    let admin = Admin::echo();
+    let bob = owner(&admin, "bob", "admin");
+    let mut person = signed_in(&admin, "bob");
+    let own = format!("http://{}", admin.gateway.address());
+    let mut found = BTreeSet::new();
+    for route in page_routes().filter(|route| !route.is_form()) {
+        let query = match route.path {
+            "/pricing/model" | "/pricing/model/facts" => "?model=echo".to_owned(),
+            path if path.starts_with("/key-selection/") => format!("?key={}", bob.key),
+            _ => String::new(),
+        };
+        let answer = person.get(&admin.gateway, &format!("{}{query}", route.of(&bob)));
+        for target in targets(&answer.text()) {
+            if !found.insert(target.clone()) {
+                continue;
+            }
+            // Without the token nothing is changed.
+            let refused = admin.gateway.send(&person.with_cookies(form(&target, &[]).header("origin", &own)));
+            assert_eq!(refused.status, 403, "{target}: {}", refused.text());
+            let back = reloads_from(&refused.text());
+            let page = person.get(&admin.gateway, &back);
+            assert!(matches!(page.status, 200 | 303), "{target} leads to {back}: {}", page.status);
+        }
+    }
+    for target in ["/pricing/model?model=echo&entry=0", "/pricing/model/facts?model=echo", "/pricing/model/remove?model=echo"] {
+        assert!(found.contains(target), "{target} is not in {found:?}");
+    }
+    assert!(found.len() > 30, "{found:?}");
 }
 
 /// The cookie of a person's session.

@@ -8,7 +8,10 @@ use super::{
     hidden, location,
     operators::{make, owner, upstream},
 };
-use crate::{admin::Admin, identity::make_member};
+use crate::{
+    admin::{Admin, ok},
+    identity::make_member,
+};
 
 const STALE: &str = "It was changed since this page was loaded.";
 
@@ -54,6 +57,56 @@ fn forms_of_rows_that_were_changed_since_are_refused_and_keep_what_was_typed() {
         location(&boss.save(&admin.gateway, path, &fields));
         assert_ne!(admin.get(row)["revision"], changed, "{path}");
     }
+}
+
+#[test]
+fn first_value_of_a_setting_is_not_stored_over_that_of_another_admin() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    let (path, row) = ("/settings/log.slow_ms", "/admin/v1/settings/log.slow_ms");
+    let loaded = hidden(&root.page(&admin.gateway, path), path, "revision");
+    assert_eq!(loaded, "", "no value is stored");
+    ok(&admin.call("PUT", row, Some(&json!({"value": "7"}))));
+    let refused = root.post(&admin.gateway, path, &[("value", "9"), ("revision", &loaded)]);
+    let page = refused.text();
+    assert!(refused.status == 422 && page.contains(STALE) && page.contains("value=\"9\""), "{page}");
+    assert_eq!(hidden(&page, path, "revision"), "", "the form is still the one that was loaded before");
+    assert_eq!(admin.get(row)["value"], "7");
+    location(&root.save(&admin.gateway, path, &[("value", "9")]));
+    assert_eq!(admin.get(row)["value"], "9");
+}
+
+#[test]
+fn step_about_the_gateway_keeps_settings_that_another_admin_changed_since() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let (mut root, path) = (signed_in(&admin, "root"), "/setup/gateway");
+    let value = |setting: &str| admin.get(&format!("/admin/v1/settings/{setting}"))["value"].clone();
+    let put = |setting: &str, value: &str| {
+        ok(&admin.call("PUT", &format!("/admin/v1/settings/{setting}"), Some(&json!({"value": value}))));
+    };
+    let names = ["name", "api_url", "language", "time_zone", "currency", "currency_per_usd", "registration", "square_public"];
+    let page = root.page(&admin.gateway, path);
+    let loaded = names.map(|name| (format!("loaded_{name}"), hidden(&page, path, &format!("loaded_{name}"))));
+    let mut send = |changed: &[(&str, &str)]| {
+        let typed = names.iter().zip(&loaded).map(|(name, (_, value))| {
+            let changed = changed.iter().find(|(known, _)| known == name);
+            (*name, changed.map_or(value.as_str(), |(_, value)| *value))
+        });
+        let held = loaded.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        root.post(&admin.gateway, path, &typed.chain(held).collect::<Vec<_>>())
+    };
+    put("access.registration", "off");
+    assert_eq!(location(&send(&[("name", "Ours")])), "/setup/channel");
+    assert_eq!((value("console.display_name"), value("access.registration")), (json!("Ours"), json!("off")));
+
+    put("console.display_name", "Theirs");
+    let refused = send(&[("name", "Mine"), ("registration", "open")]);
+    let page = refused.text();
+    assert!(refused.status == 422 && page.contains(STALE) && page.contains("value=\"Mine\""), "{page}");
+    assert_eq!(hidden(&page, path, "loaded_registration"), "invite", "the form is still the one that was loaded before");
+    assert_eq!((value("console.display_name"), value("access.registration")), (json!("Theirs"), json!("off")));
 }
 
 #[test]
