@@ -155,7 +155,7 @@ fn result(client: Child) -> Result<Value> {
     Ok(serde_json::from_str(String::from_utf8(out.stdout)?.trim())?)
 }
 
-/// The process id of the running gateway, which is no child of this process. Dropping it ends the gateway.
+/// The process id of the running gateway, which is not a child of this process. Dropping it ends the gateway.
 struct ProcessGuard(String);
 
 impl Drop for ProcessGuard {

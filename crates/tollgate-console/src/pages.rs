@@ -135,7 +135,7 @@ fn has_page(path: &str) -> bool {
 }
 
 /// The path of the page that a form belongs to: of the paths that the form's begins with, the longest that has a page. A word that only
-/// forms have in their paths is no value of a parameter: `/log/views` is not the record `views`.
+/// forms have in their paths is not a value of a parameter: `/log/views` is not the record `views`.
 fn page_of(mut path: &str) -> &str {
     let of = |path: &str, method: Method| {
         let found = routes().filter(move |route| route.method == method).map(|route| route.path);

@@ -53,7 +53,7 @@ impl Tags {
     }
 
     /// Adds entries from sources that are not meant for the gateway alone: the request's own `metadata` and headers of clients. Entries
-    /// that are no valid tags, have the name of an existing tag or exceed [`MAX_TAGS`] are left out.
+    /// that are not valid tags, have the name of an existing tag or exceed [`MAX_TAGS`] are left out.
     pub fn add_metadata(&mut self, entries: &[(String, String)]) {
         for (name, value) in entries {
             if self.0.len() == MAX_TAGS {
@@ -123,14 +123,14 @@ pub struct TagName {
 }
 
 impl TagName {
-    /// Name and value of `name=value`; `None` for a text that is no tag.
+    /// Name and value of `name=value`; `None` for a text that is not a tag.
     pub fn of_pair(text: &str) -> Option<(Self, &str)> {
         let (name, value) = text.split_once('=')?;
         let value = value.trim();
         Some((Self::parse(name.trim())?, value)).filter(|_| is_tag_value(value))
     }
 
-    /// `None` for a text that is no name.
+    /// `None` for a text that is not a name.
     pub fn parse(text: &str) -> Option<Self> {
         let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
         if text.is_empty() || text.len() > MAX_TAG_NAME || !text.bytes().all(is_valid) {

@@ -86,7 +86,7 @@ pub struct UpstreamProblem {
     pub param: Option<String>,
     pub is_error_object: bool,
     /// A 4xx that did not come from a model server: an HTML page, a proxy's reply, a bare `Not Found`, a firewall's 403. It
-    /// is no evidence about the request or the account.
+    /// is not evidence about the request or the account.
     pub from_intermediary: bool,
     /// `details`, each a raw JSON object: several of Gemini, one of Anthropic.
     pub details: Vec<String>,

@@ -294,7 +294,7 @@ impl SummaryBuilder {
         self.tool_text.add(raw.as_bytes());
     }
 
-    /// An entry of the caller's `metadata`. Long ones, and values that are no texts, are left to the upstream.
+    /// An entry of the caller's `metadata`. Long ones, and values that are not texts, are left to the upstream.
     pub(crate) fn metadata(&mut self, name: &str, value: &Value<'_>) {
         if let Value::Text(text) = value
             && self.metadata.len() < MAX_METADATA

@@ -89,7 +89,7 @@ pub enum Change {
     RemoveAlertDestination { destination: String },
     /// Changes how a member signs in.
     Identity(Box<IdentityChange>),
-    /// Stores the value of a setting. The caller has checked that the setting exists, is no secret and takes the value.
+    /// Stores the value of a setting. The caller has checked that the setting exists, is not a secret and takes the value.
     SetSetting { name: String, value: String },
     /// Removes the stored value of a setting.
     UnsetSetting { name: String },

@@ -15,7 +15,7 @@ pub(crate) struct NumberRange {
 }
 
 impl NumberRange {
-    /// The bounds of a kind of value; `None` if it is no whole number.
+    /// The bounds of a kind of value; `None` if it is not a whole number.
     pub(crate) const fn of(kind: &Kind) -> Option<Self> {
         if let Kind::Integer { min, max } = *kind {
             Some(Self { min, max, or_zero: false })

@@ -396,7 +396,7 @@ pub(crate) fn limit(form: &FormData, field: &str) -> Result<u64, ApiError> {
     Ok(number)
 }
 
-/// A limit for a body. Text that is no limit is sent unchanged, so that the admin API reports it together with the other faults.
+/// A limit for a body. Text that is not a limit is sent unchanged, so that the admin API reports it together with the other faults.
 pub(crate) fn limit_or_text(form: &FormData, field: &str) -> Value {
     limit(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from)
 }

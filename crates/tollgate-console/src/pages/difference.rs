@@ -43,7 +43,7 @@ pub(crate) fn differences(t: Locale, kind: &str, detail: &Value) -> Vec<Differen
     let changed = fields.into_iter().filter(|field| before.get(*field) != after.get(*field));
     let value = |side: &Map<String, Value>, field: &String| side.get(field).map(text).unwrap_or_default();
     let changed = changed.map(|field| row(field, value(&before, field), value(&after, field)));
-    // A field that a new row leaves empty is no change.
+    // A field that a new row leaves empty is not a change.
     changed.filter(|row| !(row.before.is_empty() && row.after.is_empty())).take(MAX_ROWS).collect()
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn compared(t: Locale, price: &Value, other: &Value) -> Vec<ComparedF
         is_changed: !is_same(figure),
         is_missing: false,
     });
-    // Free is no figure among others.
+    // Free excludes other figures.
     let is_free = price["free"] == true || other["free"] == true;
     let is_there = |figure: &&PriceFigure| is_free || ours.iter().any(|our| our.label == figure.label);
     let gone = theirs.iter().filter(|figure| !is_there(figure)).map(|figure| ComparedFigure {

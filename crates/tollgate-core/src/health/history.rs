@@ -47,9 +47,9 @@ pub enum HealthReason {
 pub enum TransitionCause {
     /// Requests of callers.
     Request,
-    /// A health probe. Probes are no traffic.
+    /// A health probe. Probes are not traffic.
     Probe,
-    /// A test by an operator, or an operator's request to end cooling. Tests are no traffic.
+    /// A test by an operator, or an operator's request to end cooling. Tests are not traffic.
     Test,
     /// Reported by another node.
     Node,

@@ -251,7 +251,7 @@ fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> ProbeO
             ProbeOutcome::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) })
         }
         _ if problem.account_refused => ProbeOutcome::Refused,
-        // An intermediary's page is no evidence about the credential.
+        // An intermediary's page is not evidence about the credential.
         _ if problem.from_intermediary => ProbeOutcome::Nothing,
         401..=403 => ProbeOutcome::Refused,
         408 | 504 | 524 => ProbeOutcome::Failure(Observation::Timeout),

@@ -95,7 +95,7 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
 /// The verdict on a failure.
 pub(crate) fn verdict(failure: &Failure, now: Timestamp) -> Verdict {
     match failure {
-        // This failure is no evidence about the account, and no other account could be reached either.
+        // This failure is not evidence about the account, and no other account could be reached either.
         Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::OwnLimit)) => Verdict {
             next: NextStep::Stop,
             observation: Some(Observation::Abandoned),

@@ -15,7 +15,7 @@ const MAX_PROXIES: usize = 16;
 /// its own peer to `X-Forwarded-For`, so the rightmost entry counts; while it is a trusted proxy too, the entry before it
 /// counts. Entries further left can be forged by the caller.
 ///
-/// `None` if a trusted proxy names no caller: it sent no entry, one that is no address, or a loopback address, which no caller
+/// `None` if a trusted proxy names no caller: it sent no entry, one that is not an address, or a loopback address, which no caller
 /// beyond the proxy can have. The proxy's own address is not used instead: it may be loopback, or allowed.
 pub(super) fn client_address(peer: IpAddr, headers: &HeaderFields, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));

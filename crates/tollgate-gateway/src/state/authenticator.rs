@@ -37,7 +37,7 @@ use crate::{
 pub(crate) const LOOKUPS: usize = 64;
 /// Requests that wait for a key look-up; further ones are refused.
 pub(crate) const WAITING_LOOKUPS: usize = 4_096;
-/// Longer texts are no keys.
+/// Longer texts are not keys.
 const MAX_KEY_BYTES: usize = 200;
 /// Longest wait for a key look-up, including the wait for a permit.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);

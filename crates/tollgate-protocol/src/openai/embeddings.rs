@@ -68,7 +68,7 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     }
     out.put_slice(b"],\"model\":");
     write_string(&mut out, &context.model);
-    // The SDKs' models require a usage, which Google's embeddings do not report. As in the record, zero is no report.
+    // The SDKs' models require a usage, which Google's embeddings do not report. As in the record, zero means that none was reported.
     let tokens = vectors.prompt_tokens.filter(|tokens| *tokens > 0).unwrap_or(context.counted_input);
     out.put_slice(format!(",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}}}").as_bytes());
     out.freeze()

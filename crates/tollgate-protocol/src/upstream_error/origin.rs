@@ -1,5 +1,5 @@
 //! Distinguishes errors of model servers from those of intermediaries (web servers, proxies, firewalls, frameworks without
-//! such a path), which are no evidence about the request.
+//! such a path), which say nothing about the request.
 
 use serde_json::Value;
 

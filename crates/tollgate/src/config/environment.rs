@@ -5,7 +5,7 @@ use tollgate_store::fields::nearest;
 
 use super::table::{self, SETTINGS};
 
-/// Variables that are no settings.
+/// Variables that are not settings.
 const OTHERS: [&str; 5] =
     ["TOLLGATE_CONFIG", "TOLLGATE_URL", "TOLLGATE_ADMIN_KEY", "TOLLGATE_ADMIN_PASSWORD", "TOLLGATE_MASTER_KEY_FILE"];
 /// Variables for the developers' tests, which have no effect on the program.

@@ -121,7 +121,7 @@ pub(super) fn webhook(text: Option<&str>, faults: &mut Vec<String>) -> Option<Ur
     }
 }
 
-/// The collector of the section `telemetry`. Without it, environment variables that other programs share are no error.
+/// The collector of the section `telemetry`. Without it, environment variables that other programs share are not an error.
 pub(super) fn otlp_endpoint(values: &ConfigValues, faults: &mut Vec<String>) -> Option<Url> {
     let endpoint = values.get("telemetry.otlp_endpoint").map_or("", |value| value.text.as_str());
     if endpoint.is_empty() {

@@ -1,4 +1,5 @@
-//! A process that runs out of file descriptors: bounds are fitted to the limit, and its own exhaustion is no failure of an account.
+//! A process that runs out of file descriptors: bounds are fitted to the limit, and its exhaustion does not count as a failure of
+//! an account.
 
 use std::{
     io::{Read as _, Write as _},

@@ -288,7 +288,7 @@ pub(super) fn statuses_control(t: Locale, form: &FormState) -> Control {
     form.text("pausing_statuses", t.say("channels.pausing_statuses")).hint(t.say("channels.pausing_statuses_hint")).max(200)
 }
 
-/// A whole number for a body, 0 for an empty field. Text that is no number is sent unchanged, so that the admin API reports it together
+/// A whole number for a body, 0 for an empty field. Text that is not a number is sent unchanged, so that the admin API reports it together
 /// with the other faults.
 pub(super) fn number_or_text(form: &FormData, field: &str) -> Value {
     let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();

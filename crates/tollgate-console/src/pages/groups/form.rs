@@ -234,7 +234,7 @@ pub(super) fn body(form: &FormData) -> Map<String, Value> {
         body.extend(form.filled(word).map(|value| (word.to_owned(), value.into())));
     }
     body.insert("sale_multiplier".to_owned(), form.filled("sale_multiplier").map_or_else(|| "1".to_owned(), decimal).into());
-    // The admin API refuses lines that are no factors, together with the other faults.
+    // The admin API refuses lines that are not factors, together with the other faults.
     let factors = form.value("model_multipliers");
     body.insert("model_multipliers".to_owned(), model_multipliers(factors).unwrap_or_else(|_| factors.into()));
     body.insert("price_limit".to_owned(), price_limit(form));

@@ -12,7 +12,7 @@
 use siphasher::sip128::SipHasher24;
 use tollgate_store::KeyHasher;
 
-/// Input from which the secret is derived. It is no key, because it has spaces, so its hash is never looked up.
+/// Input from which the secret is derived. It is not a key, because it has spaces, so its hash is never looked up.
 const PURPOSE: &str = "fingerprints of known keys";
 
 /// The fingerprint of a presented key.

@@ -114,7 +114,7 @@ fn tests_show_the_tokens_they_used_and_their_cost() {
     let chosen = [("channel", channel["id"].as_str().unwrap()), ("do", "test")];
     let several = boss.post(&admin.gateway, "/channel-selection", &chosen).text();
     assert!(several.contains("Passed · 5 tokens in, 7 out · cost $0.000019"), "{several}");
-    // Tests are no usage records.
+    // Tests have no usage records.
     assert_eq!(admin.get("/admin/v1/usage")["items"], json!([]));
 }
 
