@@ -1,6 +1,6 @@
 // Every page of the console: an address for each route of the table of pages, and the rows that the addresses name.
 import { readFileSync } from "node:fs";
-import { callApi } from "./owner.mjs";
+import { PASSWORD, callApi } from "./owner.mjs";
 
 // The lines of the table of pages with a method: {path, seenBy}. A test of the console compares the list with the table.
 export function pageRoutes(method) {
@@ -33,11 +33,11 @@ export async function makeRows(page, gateway) {
   await call("POST", "groups", { name: group, channels: [channel] });
   const member = await call("POST", "members", { name: "edge member" });
   const key = await call("POST", "keys", { name: "edge key", groups: [group], log_contents: true });
-  const adminKey = await call("POST", "admin-keys", { name: "edge admin key", scope: "operator" });
+  const adminKey = await call("POST", "admin-keys", { name: "edge admin key", scope: "operator", password: PASSWORD });
   await call("POST", "alert-destinations", { name: "edge hook", kind: "webhook", url: "http://127.0.0.1:9/x", private_network: true });
   const [invite, link, job] = await Promise.all([
     call("POST", "invites", { note: "edge invite" }),
-    call("POST", `members/${member.id}/password-link`, {}),
+    call("POST", `members/${member.id}/password-link`, { password: PASSWORD }),
     call("POST", "jobs", { kind: "doctor" }),
   ]);
   const ask = () => fetch(`${gateway.base}/v1/chat/completions`, {

@@ -6,7 +6,7 @@ import { after, test } from "node:test";
 import { VIEWS } from "./browser.mjs";
 import { addressOf, pageRoutes, until } from "./every-page.mjs";
 import { HostileTexts, textFields } from "./hostile.mjs";
-import { asOwner, callApi } from "./owner.mjs";
+import { PASSWORD, asOwner, callApi } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
 
 const hostile = new HostileTexts();
@@ -134,10 +134,10 @@ async function storePeople(call, channel) {
     models: ["*", hostile.of("Key.models", { max: 250 })], models_deny: [hostile.of("Key.models_deny", { max: 250 })],
   });
   await call("POST", "keys", { name: hostile.of("Key.name"), member: member.name });
-  const adminKey = await call("POST", "admin-keys", { name: hostile.of("AdminKey.name"), scope: "member", member: member.name });
+  const adminKey = await call("POST", "admin-keys", { name: hostile.of("AdminKey.name"), scope: "member", member: member.name, password: PASSWORD });
   await call("POST", "ledger/top-ups", { member: member.id, amount: "1", note: hostile.of("Posting.note", { max: 1000 }) }, { "idempotency-key": "1" });
   const invite = await call("POST", "invites", { note: hostile.of("Invite.note", { max: 200 }), groups: [group.name] });
-  const link = await call("POST", `members/${member.id}/password-link`, {});
+  const link = await call("POST", `members/${member.id}/password-link`, { password: PASSWORD });
   const destination = await call("POST", "alert-destinations", {
     name: hostile.of("AlertDestination.name"), kind: "webhook", url: "http://127.0.0.1:9/x", private_network: true,
     secret: hostile.of("AlertDestination.secret", { max: 500 }),

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, screenshot } from "./browser.mjs";
-import { asOwner } from "./owner.mjs";
+import { PASSWORD, asOwner } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
 
 useGateway();
@@ -342,6 +342,7 @@ test("a member is made, gets money and an invite is written", async () => {
     await page.getByRole("button", { name: "Post", exact: true }).click();
     await page.getByText("Posted to the ledger").waitFor();
     assert.ok(await page.getByText("$250.00").first().isVisible());
+    await page.locator("#link_password").fill(PASSWORD);
     await page.getByRole("button", { name: "Link for a new password" }).click();
     await page.getByText("The link is ready").waitFor();
     await checkPage(page, faults, "member, link");

@@ -197,6 +197,12 @@ impl ApiError {
         Self::conflict("no_password", message)
     }
 
+    pub(crate) fn sign_in_again() -> Self {
+        let message =
+            "The member has no password that could be asked for again. Sign in again, and repeat this within ten minutes.";
+        Self::conflict("sign_in_again", message)
+    }
+
     /// 403: the principal's scope is too narrow.
     pub(crate) fn forbidden(what: &str, needed: AdminScope) -> Self {
         let code = if needed == AdminScope::Admin { "admin_only" } else { "operator_only" };

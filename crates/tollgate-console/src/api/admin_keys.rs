@@ -13,6 +13,7 @@ use super::{
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, REVISION, TEXT, both, read, row_object},
+    sign_in::{OWN_PASSWORD, prove_presence},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
@@ -26,6 +27,7 @@ static ADMIN_KEY: Object = row_object!(
         read("revoked_at", Kind::Time, "When it was revoked.").or_null(),
         REVISION,
         read("key", TEXT, "The key itself, shown only once.").with(Access::ShownOnce),
+        OWN_PASSWORD,
     ]
 );
 
@@ -95,6 +97,7 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    prove_presence(&context).await?;
     rows::require_future(&context, "expires_at")?;
     let mut spec = AdminKeySpec::default();
     check::write(&context.body.0, &mut spec)?;

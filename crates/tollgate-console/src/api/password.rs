@@ -15,8 +15,8 @@ use super::{
     rows,
     schema::{NAME, TEXT, both, needed, read},
     sign_in::{
-        NEW_PASSWORD, PASSWORD, SIGN_IN, SignInWay, TOKEN, admit, attempt_succeeded, begin_attempt, hash_password, need_session,
-        open_session, prove_password,
+        NEW_PASSWORD, OWN_PASSWORD, PASSWORD, SIGN_IN, SignInWay, TOKEN, admit, attempt_succeeded, begin_attempt, hash_password,
+        need_session, open_session, prove_password, prove_presence,
     },
 };
 use crate::{
@@ -41,7 +41,8 @@ static LINK_USE: Object = Object::of(
             .with(Access::WriteOnly),
     ],
 );
-static NEW: Object = Object::of("NewPassword", &[needed("new_password", NEW_PASSWORD, "The password to set.")]);
+static NEW: Object = Object::of("NewPassword", &[needed("new_password", NEW_PASSWORD, "The password to set."), OWN_PASSWORD]);
+static LINK_PROOF: Object = Object::of("PasswordLinkProof", &[OWN_PASSWORD]);
 static LINK: Object = Object::of(
     "PasswordLink",
     &[
@@ -102,6 +103,7 @@ pub(super) static ROUTES: &[Route] = &[
             "Makes a one-time link that sets the member's password; replaces the previous one.",
             handler!(make_reset),
         )
+        .takes_optional(&LINK_PROOF)
         .returns(ResponseSchema::Created(&LINK)),
     ADMIN
         .route(
@@ -183,11 +185,13 @@ async fn make_setup(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 async fn make_reset(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    prove_presence(&context).await?;
     let member = rows::find(&context, RowKind::Member, None, context.path_param("name")).await?;
     make(&context, &member.name, LinkKind::Reset, RESET_PAGE).await
 }
 
 async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    prove_presence(&context).await?;
     let row = rows::find(&context, RowKind::Member, None, context.path_param("name")).await?;
     let id = MemberId::parse(&row.id).ok_or_else(ApiError::internal)?;
     let member = context.state.store.identity.login(id).await?.ok_or_else(|| ApiError::not_found(RowKind::Member))?;

@@ -13,6 +13,7 @@ use tollgate_store::{Actor, AdminScope, Change, ChangeRefusal, ChangeRefused, Ob
 use super::{
     conditions,
     route::{Idempotency, Route},
+    sign_in::OWN_PASSWORD,
 };
 use crate::{
     api_error::ApiError,
@@ -119,8 +120,11 @@ impl RequestContext {
         let mut hash = Sha256::new();
         let mut path: Vec<(&String, &String)> = self.path.iter().collect();
         path.sort();
+        // The password of a session is a proof and not part of what is asked; its hash would be stored.
+        let mut body = self.body.0.clone();
+        body.remove(OWN_PASSWORD.name);
         // A route is shown as its method and pattern, such as `Post /admin/v1/keys`.
-        hash.update(format!("{:?} {path:?} {}", self.route, Value::Object(self.body.0.clone())));
+        hash.update(format!("{:?} {path:?} {}", self.route, Value::Object(body)));
         let principal = self.principal.id().unwrap_or_else(|| "owner".to_owned());
         Ok(Some((format!("{principal} {key}"), hash.finalize().into())))
     }

@@ -54,6 +54,16 @@ pub(super) const REMEMBER: FieldShape = both(
 )
 .with(Access::WriteOnly);
 
+/// The field that [`prove_presence`] reads.
+pub(super) const OWN_PASSWORD: FieldShape = both(
+    "password",
+    PASSWORD,
+    "The own password. Sessions send it, unless the member has none and signed in within the last ten minutes; admin keys need none.",
+)
+.with(Access::WriteOnly);
+/// Age of a session up to which a member without a password needs no other proof.
+const RECENT_SIGN_IN_MS: i64 = 10 * 60_000;
+
 /// How a session begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SignInWay {
@@ -178,6 +188,16 @@ pub(super) async fn prove_password(context: &RequestContext, member: &LoginMembe
     }
     attempt_succeeded(context, Some(&member.name));
     Ok(())
+}
+
+/// Checks that a session's member is at the browser before it gets a credential that outlives the session: the password again, or for a
+/// member without one a recent sign-in at the OpenID provider.
+pub(super) async fn prove_presence(context: &RequestContext) -> Result<(), ApiError> {
+    let Some(SignedIn { session, member, .. }) = context.principal.session() else { return Ok(()) };
+    if member.login.password.is_some() {
+        return prove_password(context, member, OWN_PASSWORD.name).await;
+    }
+    if context.now().ms_since(session.created_at) <= RECENT_SIGN_IN_MS { Ok(()) } else { Err(ApiError::sign_in_again()) }
 }
 
 /// The hash of a new password that follows the rules.

@@ -24,7 +24,7 @@ use self::{
     view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent},
 };
 use super::{
-    control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
+    control::{Control, ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
     form::{FormData, FormState},
     format,
     layout::{Layout, Script},
@@ -115,6 +115,8 @@ struct MemberPage {
     entries: Vec<LedgerRow>,
     sessions: Vec<SessionEntry>,
     danger: Option<Danger>,
+    /// The own password, before a link for a new one is made; `None`: the reader has none.
+    link_password: Option<Control>,
     /// Switching off one-time codes, if they are on.
     codes: Option<Danger>,
     /// The removal of all passkeys, if there are any.
@@ -297,6 +299,7 @@ async fn member_page(
         entries: Vec::new(),
         sessions: Vec::new(),
         danger: None,
+        link_password: None,
         codes: None,
         passkeys: None,
         unlink: None,
@@ -318,6 +321,8 @@ async fn member_page(
             let about = t.say("members.unlink_about");
             danger(form::UNLINK_NAME, "unlink", t.say("members.unlink"), about)
         });
+        template.link_password =
+            request.has_password().then(|| state.current_password(form::LINK_PASSWORD, t.say("form.own_password")));
         template.member.add_login(t, &login, state);
         let query = [("member", member.id.as_str()), ("limit", ENTRIES)];
         let entries = request.read::<ApiPage<EntryObject>>(operations::LIST_LEDGER, get(&query)).await?;

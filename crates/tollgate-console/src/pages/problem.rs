@@ -94,6 +94,7 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         ("registration_closed", ..) => t.say("problem.registration_closed"),
         ("not_admitted", ..) => t.say("problem.not_admitted"),
         ("no_password", ..) => t.say("problem.no_password"),
+        ("sign_in_again", ..) => t.say("problem.sign_in_again"),
         ("no_totp", ..) => t.say("problem.no_totp"),
         ("rate_limit_exceeded", ..) => {
             return too_many(t, error.retry_after().unwrap_or(1));

@@ -63,6 +63,11 @@ impl PageRequest {
         self.signed_in.as_ref().map(|signed_in| &signed_in.member.login.preferences)
     }
 
+    /// Whether the member who is signed in has a password, which is asked for again before a credential is made for others.
+    pub(crate) fn has_password(&self) -> bool {
+        self.signed_in.as_ref().is_some_and(|signed_in| signed_in.member.login.password.is_some())
+    }
+
     pub(crate) fn is_admin(&self) -> bool {
         self.signed_in.as_ref().is_some_and(|signed_in| AdminScope::from(signed_in.member.role) == AdminScope::Admin)
     }

@@ -142,7 +142,7 @@ async fn keys_page(request: &PageRequest, state: &FormState, made: Option<MadeAd
         tabs: tabs(request, MembersTab::AdminKeys),
         banner: state.banner(),
         made,
-        form: FormView::new(request.url(PATH), vec![section(t, state)], t.say("admin_keys.make")),
+        form: FormView::new(request.url(PATH), vec![section(request, state)], t.say("admin_keys.make")),
         has_revoked,
         rows,
         pager: request.pager(PATH, count, found.next.as_deref()),
@@ -150,13 +150,15 @@ async fn keys_page(request: &PageRequest, state: &FormState, made: Option<MadeAd
     PageReply::page(state.status(), &template)
 }
 
-fn section(t: Locale, state: &FormState) -> ControlSection {
+fn section(request: &PageRequest, state: &FormState) -> ControlSection {
+    let t = request.t();
     let mut controls = vec![
         state.text("name", t.say("keys.name")).hint(t.say("admin_keys.name_hint")).max(100).required(),
         state.choice("scope", t.say("admin_keys.scope"), roles(t)).hint(t.say("admin_keys.scope_hint")),
         state.text("member", t.say("keys.member")).hint(t.say("admin_keys.member_hint")).max(100),
     ];
     controls.extend(expiry(t, state));
+    controls.extend(request.has_password().then(|| state.current_password("password", t.say("form.own_password"))));
     ControlSection::new(t.say("admin_keys.new"), controls).about(t.say("admin_keys.about"))
 }
 
@@ -168,6 +170,9 @@ fn body(form: &FormData, now: Timestamp) -> Map<String, Value> {
         body.extend(form.filled(field).map(|value| (field.to_owned(), value.into())));
     }
     body.insert("expires_at".to_owned(), expires_at(form, now));
+    if form.has("password") {
+        body.insert("password".to_owned(), form.value("password").into());
+    }
     body
 }
 
@@ -191,6 +196,7 @@ fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, Pag
         ("scope", "scope", ""),
         ("member", "member", of_member),
         ("expires_at", "expires", "past"),
+        ("password", "password", "wrong_password"),
         ("typed_name", "typed_name", "typed_name"),
     ];
     control::refused(t, form, error, &places)
@@ -254,8 +260,9 @@ mod tests {
         let form = FormData::parse(b"name=+ops+&scope=member&member=ann&valid_for=&expires=2030-01-31");
         let expected = json!({"name": "ops", "scope": "member", "member": "ann", "expires_at": "2030-01-31T23:59:59Z"});
         assert_eq!(Value::Object(body(&form, NOW)), expected);
-        let form = FormData::parse(b"name=ops&scope=admin&member=&valid_for=never&expires=2030-01-31");
-        assert_eq!(Value::Object(body(&form, NOW)), json!({"name": "ops", "scope": "admin", "expires_at": null}));
+        let form = FormData::parse(b"name=ops&scope=admin&member=&valid_for=never&expires=2030-01-31&password=+p");
+        let expected = json!({"name": "ops", "scope": "admin", "expires_at": null, "password": " p"});
+        assert_eq!(Value::Object(body(&form, NOW)), expected);
     }
 
     #[test]

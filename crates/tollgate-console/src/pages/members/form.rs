@@ -21,6 +21,8 @@ use crate::{
 pub(super) const PASSKEYS_NAME: &str = "passkeys_name";
 /// The field that it is typed into before one-time codes are switched off.
 pub(super) const CODES_NAME: &str = "codes_name";
+/// The field for the own password before a link for a new one is made.
+pub(super) const LINK_PASSWORD: &str = "link_password";
 /// The field that it is typed into before the account of the OpenID provider is unlinked.
 pub(super) const UNLINK_NAME: &str = "unlink_name";
 
@@ -39,6 +41,7 @@ const PLACES: &[FaultPlace] = &[
     ("typed_name", "typed_name", "typed_name"),
     (PASSKEYS_NAME, PASSKEYS_NAME, "typed_name"),
     (CODES_NAME, CODES_NAME, "typed_name"),
+    ("password", LINK_PASSWORD, "wrong_password"),
     (UNLINK_NAME, UNLINK_NAME, "typed_name"),
 ];
 

@@ -22,7 +22,10 @@ use crate::{
 
 pub(super) async fn make_link(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
-    match request.call(operations::MAKE_PASSWORD_LINK, of_member(&request)).await {
+    let form = &request.form;
+    let proof = form.has(form::LINK_PASSWORD).then(|| ("password".to_owned(), Value::from(form.value(form::LINK_PASSWORD))));
+    let call = ApiCall { body: proof.into_iter().collect(), ..of_member(&request) };
+    match request.call(operations::MAKE_PASSWORD_LINK, call).await {
         Ok(answer) => {
             let made: Value = read_answer(answer)?;
             let link = made["link"].as_str().map(str::to_owned);

@@ -13,7 +13,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use tollgate_testkit::{ClientResponse, Request, TestGateway};
 
-use super::{cookie, make_member};
+use super::{Browser, cookie, make_member};
 use crate::{admin::Admin, pages::signed_in, support};
 
 const CLIENT: &str = "tollgate";
@@ -182,4 +182,24 @@ fn provider_is_tested_without_a_person() {
     assert!(tested["stages"][0]["detail"].as_str().unwrap().starts_with("http://127.0.0.1:9/.well-known/"), "{tested}");
     let none = Admin::echo().call("POST", "/admin/v1/oidc/test", Some(&json!({})));
     assert_eq!(none.status, 409);
+}
+
+/// There is no password that could be asked for again.
+#[test]
+fn recent_sign_in_is_enough_for_an_admin_key_of_a_member_without_a_password() {
+    let provider = Provider::start();
+    let admin = provider.gateway();
+    provider.sign_in(&admin);
+    admin.patch("/admin/v1/members/ann", &json!({"role": "admin"}));
+    let opened = provider.sign_in(&admin);
+    let mut cookies = opened.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+    let (_, session) = cookies.find(|(_, cookie)| cookie.contains("tollgate_session=")).unwrap();
+    let session = session.split(';').next().unwrap().to_owned();
+    let page = admin.gateway.send(&Request::get("/members/admin-keys").header("cookie", &session).header("accept", "text/html"));
+    assert!(page.status == 200 && !page.text().contains("name=\"password\""), "{}", page.text());
+    let me = admin.gateway.send(&Request::get("/admin/v1/me").header("cookie", &session)).json();
+    let browser = Browser { cookie: session, csrf_token: me["csrf_token"].as_str().unwrap().to_owned() };
+    let body = json!({"name": "hers", "scope": "operator"});
+    let made = browser.send(&admin, "POST", "/admin/v1/admin-keys", Some(&body));
+    assert_eq!(made.status, 201, "{}", made.text());
 }

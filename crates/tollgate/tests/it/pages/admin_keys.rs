@@ -4,7 +4,10 @@ use serde_json::json;
 use tollgate_testkit::Request;
 
 use super::{attacks::signed_in, location};
-use crate::{admin::Admin, identity::make_member};
+use crate::{
+    admin::{Admin, refusal, refused},
+    identity::{PASSWORD, make_member, sign_in},
+};
 
 const PATH: &str = "/members/admin-keys";
 
@@ -20,7 +23,8 @@ fn admin_key_is_shown_once_and_revoked_by_its_name() {
     make_member(&admin, "root", "admin");
     make_member(&admin, "ann", "member");
     let mut root = signed_in(&admin, "root");
-    let fields = [("name", "reports"), ("scope", "admin"), ("member", "ann"), ("valid_for", "7"), ("expires", "")];
+    let mut fields = vec![("name", "reports"), ("scope", "admin"), ("member", "ann"), ("valid_for", "7"), ("expires", "")];
+    fields.push(("password", PASSWORD));
     let page = root.post(&admin.gateway, PATH, &fields);
     assert_eq!(page.status, 200, "{}", page.text());
     let key = shown(&page.text());
@@ -63,7 +67,8 @@ fn faults_of_a_new_admin_key_are_beside_their_fields() {
         ("new", "member", "eve", "", "There is no such member."),
         ("new", "operator", "", "2001-01-01", "Enter a day that is not over."),
     ] {
-        let fields = [("name", name), ("scope", scope), ("member", member), ("valid_for", ""), ("expires", expires)];
+        let mut fields = vec![("name", name), ("scope", scope), ("member", member), ("valid_for", ""), ("expires", expires)];
+        fields.push(("password", PASSWORD));
         let refused = root.post(&admin.gateway, PATH, &fields);
         let text = refused.text();
         assert!(refused.status == 422 && text.contains(says), "{says}: {text}");
@@ -86,4 +91,35 @@ fn admin_keys_are_for_admins_alone() {
     assert_eq!(op.post(&admin.gateway, &format!("{detail}/revoke"), &[("typed_name", "other")]).status, 404);
     assert!(!op.page(&admin.gateway, "/members").contains(PATH));
     assert!(admin.get(&format!("/admin/v1/admin-keys/{}", made["id"].as_str().unwrap()))["revoked_at"].is_null());
+}
+
+#[test]
+fn own_password_is_asked_for_before_a_key_is_made() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    assert!(root.page(&admin.gateway, PATH).contains("name=\"password\""));
+    let fields = [("name", "reports"), ("scope", "operator"), ("valid_for", "7")];
+    for wrong in [None, Some(""), Some("a wrong one")] {
+        let sent: Vec<(&str, &str)> = fields.into_iter().chain(wrong.map(|password| ("password", password))).collect();
+        let refused = root.post(&admin.gateway, PATH, &sent);
+        let text = refused.text();
+        assert!(refused.status == 422 && text.contains("That is not your current password."), "{wrong:?}: {text}");
+        assert!(text.contains("value=\"reports\"") && !text.contains("data-copy=\"tga-"), "{wrong:?}: {text}");
+    }
+    // It is a rule of the API and not of the page: a session needs the password, an admin key does not.
+    let browser = sign_in(&admin, "root");
+    let (key, member) = ("/admin/v1/admin-keys", "/admin/v1/members/root");
+    let (new_key, new_password) = (json!({"name": "reports", "scope": "operator"}), json!({"new_password": "another good one"}));
+    for (method, path, body) in [
+        ("POST", key.to_owned(), &new_key),
+        ("POST", format!("{member}/password-link"), &json!({})),
+        ("PUT", format!("{member}/password"), &new_password),
+    ] {
+        let answer = browser.send(&admin, method, &path, Some(body));
+        assert_eq!(refusal(&answer), refused(400, "invalid_value", "password"), "{path}");
+    }
+    let proven = json!({"name": "reports", "scope": "operator", "password": PASSWORD});
+    let made = browser.send(&admin, "POST", key, Some(&proven));
+    assert!(made.status == 201 && !made.text().contains(PASSWORD), "{}", made.text());
 }

@@ -68,7 +68,17 @@ fn member_is_topped_up_once_and_gets_a_password_link() {
     assert!(!root.page(&admin.gateway, "/ledger?member=ann&kind=adjust").contains("+$12.50"));
     assert!(root.page(&admin.gateway, "/ledger?member=unknown").contains("There is no such member."));
 
-    let page = root.post(&admin.gateway, &format!("{path}/password-link"), &[]).text();
+    // The own password is asked for again.
+    let make_link = format!("{path}/password-link");
+    assert!(root.page(&admin.gateway, &path).contains("name=\"link_password\""));
+    let nothing: &[(&str, &str)] = &[];
+    for wrong in [nothing, &[("link_password", "")], &[("link_password", "a wrong one")]] {
+        let refused = root.post(&admin.gateway, &make_link, wrong);
+        let text = refused.text();
+        assert!(refused.status == 422 && text.contains("That is not your current password."), "{text}");
+        assert!(!text.contains("/reset-password?token="), "{text}");
+    }
+    let page = root.post(&admin.gateway, &make_link, &[("link_password", PASSWORD)]).text();
     let (_, link) = page.split_once("/reset-password?token=").unwrap_or_else(|| panic!("{page}"));
     let token = link.split('"').next().unwrap().split('<').next().unwrap().to_owned();
     let mut ann = Person::default();
