@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(faults("model,input\na,1000000\n"), ["2:2: input: 1000000 is above 100000 USD"]);
         assert!(faults("model,inptu\na,1\n")[0].starts_with("1:2: 'inptu' is not a column"));
         assert_eq!(faults("model,input,input\n"), ["1:2: the column 'input' occurs twice"]);
-        assert!(faults("name,input\n")[0].contains("is no column"));
+        assert!(faults("name,input\n")[0].contains("is not a column"));
         assert!(faults("input,output\n1,2\n")[0].contains("must name the columns"));
         assert_eq!(faults("model,input\na,\n"), ["2:1: 'a' has no price"]);
         assert_eq!(faults("model,input\na,1\na,2\n"), ["3:1: 'a' occurs twice"]);

@@ -89,6 +89,6 @@ mod tests {
         let (is_good, text) = check("127.0.0.1:0".parse().unwrap(), "server.listen", folder.path());
         assert!(is_good && text.ends_with("is free"), "{text}");
         let (is_good, text) = check("192.0.2.1:8080".parse().unwrap(), "server.listen", folder.path());
-        assert!(!is_good && text.contains("no address of this machine"), "{text}");
+        assert!(!is_good && text.contains("not an address of this machine"), "{text}");
     }
 }

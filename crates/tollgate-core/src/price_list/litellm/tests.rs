@@ -90,8 +90,8 @@ fn entry_with_an_unsupported_price_is_skipped_entirely() {
         assert_eq!(with(key, json!(1e-03)).unwrap_err(), format!("a price cannot express {key}"));
     }
     assert!(with("off_peak_pricing", json!({})).unwrap_err().contains("off_peak_pricing"));
-    assert!(with("input_cost_per_token", json!("cheap")).unwrap_err().contains("is no price"));
-    assert!(with("input_cost_per_token", json!(-1e-06)).unwrap_err().contains("is no price"));
+    assert!(with("input_cost_per_token", json!("cheap")).unwrap_err().contains("is not a price"));
+    assert!(with("input_cost_per_token", json!(-1e-06)).unwrap_err().contains("is not a price"));
     assert!(with("input_cost_per_token", json!(1.0)).unwrap_err().contains("too large"));
     assert!(with("input_cost_per_token_above_12k_widgets", json!(1e-06)).is_err());
     assert!(with("input_cost_per_token_turbo", json!(1e-06)).is_err());
