@@ -58,6 +58,8 @@ fn failures(t: Locale) -> Vec<&'static str> {
     vec![
         t.say("failure.not_sent"),
         t.say("failure.lost"),
+        t.say("failure.lost_within"),
+        t.say("failure.bad_framing"),
         t.say("failure.unreadable_head"),
         t.say("failure.timed_out"),
         t.say("failure.out_of_time"),
