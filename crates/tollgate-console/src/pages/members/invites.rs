@@ -173,7 +173,7 @@ fn of_invite(request: &PageRequest) -> ApiCall {
     ApiCall { path: path_of(&[("invite", request.path_param("invite"))]), ..ApiCall::default() }
 }
 
-/// The name of an invite: invited it is for, or its id.
+/// The name of an invite: its note, or its id.
 fn name(invite: &InviteObject) -> &str {
     match invite.note.trim() {
         "" => &invite.id,
