@@ -39,12 +39,12 @@ const FIELDS = {
     LinkUse.name NewPasskey.name Passkey.name PriceImport.source Registration.email Registration.name`),
   // Passwords and other proofs, which are compared and not stored.
   proofs: list(`
-    ChannelFile.version Credentials.login Credentials.password InviteAcceptance.new_password InviteAcceptance.token InviteToken.token
-    LinkToken.token LinkUse.new_password LinkUse.token NewPasskey.attestation_object NewPasskey.client_data NewPasskey.state
-    NewPassword.new_password PasskeyAnswer.authenticator_data PasskeyAnswer.client_data PasskeyAnswer.credential PasskeyAnswer.signature
-    PasskeyAnswer.user_handle PasskeyProof.password Password.new_password Password.password PasswordProof.password PresentedKey.key
-    Registration.new_password SignInCode.challenge SignInCode.code SignInCode.recovery_code TotpConfirmation.challenge
-    TotpConfirmation.code TotpConfirmation.password`),
+    AdminKey.password ChannelFile.version Credentials.login Credentials.password InviteAcceptance.new_password InviteAcceptance.token
+    InviteToken.token LinkToken.token LinkUse.new_password LinkUse.token NewPasskey.attestation_object NewPasskey.client_data
+    NewPasskey.state NewPassword.new_password NewPassword.password PasskeyAnswer.authenticator_data PasskeyAnswer.client_data
+    PasskeyAnswer.credential PasskeyAnswer.signature PasskeyAnswer.user_handle PasskeyProof.password PasswordLinkProof.password
+    Password.new_password Password.password PasswordProof.password PresentedKey.key Registration.new_password SignInCode.challenge
+    SignInCode.code SignInCode.recovery_code TotpConfirmation.challenge TotpConfirmation.code TotpConfirmation.password`),
 };
 
 // Texts from upstreams and callers.

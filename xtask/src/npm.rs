@@ -20,7 +20,7 @@ pub(crate) fn suite(
     let Some(home) = install(source, name, contents)? else { return Ok(Some("there is no npm".to_owned())) };
     for entry in fs::read_dir(source)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "mjs") {
+        if path.extension().is_some_and(|extension| extension == "mjs") || path.ends_with("package.json") {
             fs::copy(&path, home.join(path.file_name().expect("files have names")))?;
         }
     }
