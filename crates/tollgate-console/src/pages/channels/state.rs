@@ -168,7 +168,7 @@ impl ChannelState {
     pub(super) fn cost_multiplier(&self) -> Option<String> {
         let factors = self.accounts.iter().filter_map(|account| Multiplier::parse(&account.cost_multiplier).ok());
         let (lowest, highest) = (factors.clone().min()?, factors.max()?);
-        let highest = (highest > lowest).then(|| format!("–{}", highest.to_decimal())).unwrap_or_default();
+        let highest = if highest > lowest { format!("–{}", highest.to_decimal()) } else { String::new() };
         Some(format!("× {}{highest}", lowest.to_decimal()))
     }
 

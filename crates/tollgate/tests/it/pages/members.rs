@@ -26,6 +26,26 @@ const FORM: [(&str, &str); 10] = [
     ("budget_day_alert", "$1"),
 ];
 
+/// Makes a link for ann's password, which asks for the own one, and uses it.
+fn check_password_link(admin: &Admin, root: &mut Person, path: &str) {
+    let make_link = format!("{path}/password-link");
+    assert!(root.page(&admin.gateway, path).contains("name=\"link_password\""));
+    let nothing: &[(&str, &str)] = &[];
+    for wrong in [nothing, &[("link_password", "")], &[("link_password", "a wrong one")]] {
+        let refused = root.post(&admin.gateway, &make_link, wrong);
+        let text = refused.text();
+        assert!(refused.status == 422 && text.contains("That is not your current password."), "{text}");
+        assert!(!text.contains("/reset-password?token="), "{text}");
+    }
+    let page = root.post(&admin.gateway, &make_link, &[("link_password", PASSWORD)]).text();
+    let (_, link) = page.split_once("/reset-password?token=").unwrap_or_else(|| panic!("{page}"));
+    let token = link.split('"').next().unwrap().split('<').next().unwrap().to_owned();
+    let mut ann = Person::default();
+    let sent = [("token", token.as_str()), ("new_password", PASSWORD), ("new_password_again", PASSWORD)];
+    ann.post(&admin.gateway, "/reset-password", &sent);
+    assert!(signed_in(admin, "ann").has_session());
+}
+
 #[test]
 fn member_is_topped_up_once_and_gets_a_password_link() {
     let admin = Admin::echo();
@@ -68,24 +88,7 @@ fn member_is_topped_up_once_and_gets_a_password_link() {
     assert!(!root.page(&admin.gateway, "/ledger?member=ann&kind=adjust").contains("+$12.50"));
     assert!(root.page(&admin.gateway, "/ledger?member=unknown").contains("There is no such member."));
 
-    // The own password is asked for again.
-    let make_link = format!("{path}/password-link");
-    assert!(root.page(&admin.gateway, &path).contains("name=\"link_password\""));
-    let nothing: &[(&str, &str)] = &[];
-    for wrong in [nothing, &[("link_password", "")], &[("link_password", "a wrong one")]] {
-        let refused = root.post(&admin.gateway, &make_link, wrong);
-        let text = refused.text();
-        assert!(refused.status == 422 && text.contains("That is not your current password."), "{text}");
-        assert!(!text.contains("/reset-password?token="), "{text}");
-    }
-    let page = root.post(&admin.gateway, &make_link, &[("link_password", PASSWORD)]).text();
-    let (_, link) = page.split_once("/reset-password?token=").unwrap_or_else(|| panic!("{page}"));
-    let token = link.split('"').next().unwrap().split('<').next().unwrap().to_owned();
-    let mut ann = Person::default();
-    let sent = [("token", token.as_str()), ("new_password", PASSWORD), ("new_password_again", PASSWORD)];
-    ann.post(&admin.gateway, "/reset-password", &sent);
-    assert!(signed_in(&admin, "ann").has_session());
-
+    check_password_link(&admin, &mut root, &path);
     location(&root.post(&admin.gateway, &format!("{path}/login"), &[("email", "ann@example.com")]));
     assert!(root.page(&admin.gateway, &path).contains("value=\"ann@example.com\""));
     let revision = hidden(&root.page(&admin.gateway, &path), &path, "revision");
