@@ -13,12 +13,11 @@ use super::{
     last_test::LastTest,
     list::{margin, running_text},
     rates::RateUse,
-    state::{ChannelObject, ChannelState, call_of, health, loads, one, path, provider_name},
+    state::{ChannelObject, ChannelState, call_of, health, loads, one, path, provider_name, read_all},
     tabs,
 };
 use crate::{
     api_error::ApiError,
-    dispatch::ApiCall,
     pages::{
         bars::Chart,
         control::{Danger, Tab},
@@ -283,9 +282,9 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
     let of_period: Vec<(&str, &str)> =
         [of_channel].into_iter().chain(times.iter().map(|(name, time)| (*name, time.as_str()))).collect();
     let with = |more: &[(&'static str, &'static str)]| of_period.iter().copied().chain(more.iter().copied()).collect::<Vec<_>>();
-    let rows = ApiCall { path: call_of(request).path, ..get(&[("limit", "1000")]) };
+    let of_this = call_of(request);
     let (accounts, uptimes, all) = tokio::try_join!(
-        request.read::<ApiPage<AccountObject>>(operations::LIST_ACCOUNTS, rows),
+        read_all::<AccountObject>(request, operations::LIST_ACCOUNTS, &of_this),
         request.read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&hour)),
         request.read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&channels)),
     )?;
@@ -317,7 +316,7 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         errors::recent(request, &buckets, &of_channel)
     )?;
     Ok(Sources {
-        accounts: accounts.items,
+        accounts,
         uptimes: uptimes.items,
         of_channel: all.items.into_iter().find(|uptime| uptime.channel == name),
         sent: sent.into_iter().filter_map(|row| Some((row.name?, row.attempts.attempts))).collect(),

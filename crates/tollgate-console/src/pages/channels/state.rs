@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tollgate_core::Multiplier;
 
@@ -21,8 +21,9 @@ use crate::{
     },
 };
 
-/// Channels and accounts that a page looks at.
-const MOST: &str = "1000";
+/// Channels or accounts that are read at once, and how often that is repeated: a page looks at no more than 20,000.
+const READ_AT_ONCE: &str = "1000";
+const MAX_READS: usize = 20;
 
 /// A channel, as the admin API answers it.
 #[derive(Clone, Debug, Deserialize)]
@@ -219,7 +220,27 @@ pub(super) async fn one(request: &PageRequest) -> Result<ChannelObject, ApiError
 
 /// All channels.
 pub(crate) async fn all(request: &PageRequest) -> Result<Vec<ChannelObject>, ApiError> {
-    Ok(request.read::<ApiPage<ChannelObject>>(operations::LIST_CHANNELS, get(&[("limit", MOST)])).await?.items)
+    read_all(request, operations::LIST_CHANNELS, &ApiCall::default()).await
+}
+
+/// The rows of all pages of a list. `of` has the parameters of its path.
+pub(super) async fn read_all<T: DeserializeOwned>(
+    request: &PageRequest,
+    list: &'static str,
+    of: &ApiCall,
+) -> Result<Vec<T>, ApiError> {
+    let (mut rows, mut after) = (Vec::new(), None);
+    for _ in 0..MAX_READS {
+        let cursor = after.as_deref().map(|after: &str| ("after", after));
+        let query: Vec<(&str, &str)> = std::iter::once(("limit", READ_AT_ONCE)).chain(cursor).collect();
+        let page: ApiPage<T> = request.read(list, ApiCall { path: of.path.clone(), ..get(&query) }).await?;
+        rows.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(rows)
 }
 
 /// All channels with the health of their accounts, by name.
@@ -254,5 +275,5 @@ pub(super) async fn loads(request: &PageRequest) -> Result<HashMap<String, Chann
 
 /// The health of all accounts.
 pub(super) async fn health(request: &PageRequest) -> Result<Vec<HealthObject>, ApiError> {
-    Ok(request.read::<ApiPage<HealthObject>>(operations::LIST_HEALTH, get(&[("limit", MOST)])).await?.items)
+    read_all(request, operations::LIST_HEALTH, &ApiCall::default()).await
 }

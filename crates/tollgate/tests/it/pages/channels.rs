@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate_testkit::{UPSTREAM_CREDENTIAL, wait_for};
+use tollgate_testkit::{TestGateway, UPSTREAM_CREDENTIAL, wait_for};
 
 use super::{
     Person,
@@ -11,7 +11,11 @@ use super::{
     location,
     operators::{make, owner, upstream},
 };
-use crate::{admin::Admin, identity::make_member};
+use crate::{
+    admin::Admin,
+    identity::make_member,
+    support::{PROGRAM, channel, group},
+};
 
 /// The value of a hidden field of a page.
 fn hidden(page: &str, name: &str) -> String {
@@ -359,4 +363,16 @@ fn form_of_a_channel_is_compared_without_being_saved() {
     let path = "/admin/v1/channels/near?dry_run=true";
     assert_eq!(admin.patch(path, &json!({"weight": 9}))["weight"], 9);
     assert_eq!(admin.get("/admin/v1/channels/near")["revision"], stored["revision"]);
+}
+
+#[test]
+fn every_account_is_shown_if_there_are_more_than_the_admin_api_lists_at_once() {
+    const ACCOUNTS: usize = 1_100;
+    let account = |number: usize| format!("\n[[channel.account]]\nname = \"a{number}\"\ncredential = \"secret-{number}\"\n");
+    let lines: String = (0..ACCOUNTS).map(account).collect();
+    let text = format!("{}{lines}", channel("many", "openai", "https://many.example/v1", "m", ""));
+    let admin = Admin::of(TestGateway::builder(PROGRAM).catalog(&format!("{text}{}", group(&["many"]))).spawn());
+    let page = owner(&admin).page(&admin.gateway, "/channels/many");
+    let missing: Vec<usize> = (0..ACCOUNTS).filter(|number| !page.contains(&format!(">a{number}</a>"))).collect();
+    assert!(missing.is_empty(), "{} accounts are missing, the first is a{}", missing.len(), missing[0]);
 }
