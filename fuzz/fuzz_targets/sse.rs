@@ -45,7 +45,10 @@ fn parsed(stream: &[u8], seed: u8) -> Vec<Event> {
         pushed.expect("no event here is above the limit");
     }
     let finished = parser.finish(|event| -> Result<(), StreamError> {
-        assert!(event.as_sent().is_none() && event.as_sent_named().is_none(), "an event without its end is not forwarded unchanged");
+        assert!(
+            event.as_sent().is_none() && event.as_sent_named().is_none(),
+            "an event without its end is not forwarded unchanged"
+        );
         events.push((event.name.to_vec(), event.data.to_vec()));
         Ok(())
     });
