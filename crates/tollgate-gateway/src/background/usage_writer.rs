@@ -2,8 +2,9 @@
 //! buffer: records that did not fit the queue are read back from it alongside new ones. Records that the database rejects
 //! permanently are quarantined in the journal, so that other records do not wait for them.
 //!
-//! Bounds: 16,384 records in the queue, and as many in a batch as the database should get at once; after a failure it gets fewer. A record waits for its batch at most 200 ms, and at most a second while records
-//! keep arriving. Retries after 0.25 s doubling to 10 s. Account health is saved at most once a second.
+//! Bounds: 16,384 records in the queue, and as many in a batch as the database should get at once; after a failure it gets
+//! fewer. A record waits for its batch at most 200 ms, and at most a second while records keep arriving. Retries after 0.25 s
+//! doubling to 10 s. Account health is saved at most once a second.
 
 mod batch;
 mod bisect;

@@ -99,8 +99,8 @@ pub(super) async fn names_on(connection: &mut AnyConnection, refs: &BTreeSet<i64
     Ok(names)
 }
 
-/// A changed row of sums takes PostgreSQL as long as a new record does. The more records there are at once, the more of them share such rows;
-/// a transaction of this size takes it some 1.4 s.
+/// A changed row of sums takes PostgreSQL as long as a new record does. In a larger batch more records share such rows. A transaction
+/// of this size takes some 1.4 s.
 const POSTGRES_BATCH_SIZE: usize = 4 * BATCH_SIZE;
 
 #[async_trait]
