@@ -18,9 +18,12 @@ export function launch() {
   return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 }
 
-// A page that fails the test on any error of the browser: a script that throws, or something that the policy blocks.
-export async function openPage(browser, options = {}) {
+// A page that fails the test on any error of the browser: a script that throws, or something that the policy blocks. With `intercepts`,
+// requests are intercepted from the start: where a test begins to intercept those of a page that is already shown (`page.route`), Chromium
+// may still send the next one around the interception.
+export async function openPage(browser, { intercepts = false, ...options } = {}) {
   const context = await browser.newContext({ reducedMotion: "reduce", ...options });
+  if (intercepts) await context.route("**/no-page-has-this-address", (route) => route.continue());
   const page = await context.newPage();
   const faults = [];
   page.on("pageerror", (error) => faults.push(String(error)));

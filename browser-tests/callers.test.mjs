@@ -179,7 +179,7 @@ test("playground: each model is added once", async () => {
 });
 
 test("playground: a message that is sent while the key is still looked up waits for it", async () => {
-  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en", intercepts: true });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/playground?model=acme-large`);
   await page.locator(".answer").waitFor();
@@ -219,7 +219,7 @@ test("playground: a wrong key is reported, a parameter that no model takes is gr
 });
 
 test("playground: faults of a key are in the language of the page", async () => {
-  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "zh-CN" });
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "zh-CN", intercepts: true });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/playground`);
   await page.locator("#secret").fill("sk-tg-wrong");
@@ -288,7 +288,7 @@ test("keys: filter, order, several at once, duplicate", async () => {
 });
 
 test("usage log: dragging selects a time, views are kept, a lost connection is shown and resumed", async () => {
-  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en", intercepts: true });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/log?range=24h`);
   const plot = await page.locator("#rows .bars-plot svg").boundingBox();

@@ -155,7 +155,7 @@ test("forms keep what was typed and show the fault beside the field", async () =
 });
 
 test("a posting whose answer is lost is posted once when the form is sent again", async () => {
-  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+  await asOwner(browser, gateway, { ...VIEWS.light, intercepts: true }, async (page) => {
     const { id } = await callApi(page, "POST", "/admin/v1/members", { name: "paid once", billing: "prepaid" });
     await page.goto(`${gateway.base}/members/${id}`);
     const form = page.locator(`form[action$="/members/${id}/ledger"]`);

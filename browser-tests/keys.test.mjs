@@ -10,7 +10,7 @@ useGateway();
 const HELLO = [{ role: "user", content: "Say hello." }];
 
 test("a key is tested on its page over the chosen protocol, and its secret is kept nowhere", async () => {
-  await asOwner(browser, gateway, VIEWS.light, async (page, faults, context) => {
+  await asOwner(browser, gateway, { ...VIEWS.light, intercepts: true }, async (page, faults, context) => {
     const key = await makeKey(page, "tested");
     const sent = [];
     page.on("request", (request) => sent.push({ url: request.url(), body: request.postData() ?? "" }));
@@ -250,7 +250,7 @@ test("a form that was sent after the session had ended is restored with what was
 });
 
 test("a form that is answered by an error page is restored with what was typed, without secrets", async () => {
-  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, { ...VIEWS.light, intercepts: true }, async (page, faults) => {
     await page.goto(`${gateway.base}/channels/new`);
     await page.locator("#name").fill("not-lost-channel");
     await page.locator("#credential").fill("sk-a-secret-credential");

@@ -122,7 +122,7 @@ async function fails(page, faults, name, { route, ask, part }) {
 }
 
 test("a part that a script loads shows its error, and is requested again", async () => {
-  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, { ...VIEWS.light, intercepts: true }, async (page, faults) => {
     await page.clock.install();
     for (const [path, part] of [["/overview", "#part .tiles"], ["/channels", "#part table"]]) {
       await page.goto(gateway.base + path);
@@ -137,7 +137,7 @@ test("a part that a script loads shows its error, and is requested again", async
     });
     await page.locator("#part table").waitFor();
   });
-  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, { ...VIEWS.light, intercepts: true }, async (page, faults) => {
     await page.goto(`${gateway.base}/log`);
     await fails(page, faults, "log not followed", {
       route: "**/log?*", part: "#rows", ask: () => page.getByRole("button", { name: "Follow" }).click(),
