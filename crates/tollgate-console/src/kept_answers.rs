@@ -1,6 +1,6 @@
 //! Cached answers of the admin API, shared by the pages of several people for a short time: sums of long periods, which read the
-//! most and change the least. Of several concurrent requests for the same answer, one computes it. The admin API itself caches
-//! nothing.
+//! most and change the least, and what many pages read, such as the names that fields suggest. Of several concurrent requests for the
+//! same answer, one computes it. The admin API itself caches nothing.
 
 use std::{
     collections::HashMap,

@@ -158,7 +158,16 @@ async fn list_page(request: &PageRequest, refused: Option<&FormState>) -> Result
     let mut pairs = filter.pairs();
     pairs.push(("limit", limit.as_str()));
     pairs.extend(query.filled("after").map(|after| ("after", after)));
-    let found = match found(request, pairs).await {
+    let suggested: &[Names] = if request.is_operator() { &[Names::Groups, Names::Members] } else { &[Names::Groups] };
+    let (found, open, new_key, views, suggestions, groups) = tokio::join!(
+        found(request, pairs),
+        KeyDrawer::opened(request),
+        NewKeyDrawer::opened(request, refused),
+        SavedViews::read(request, ViewPage::Keys),
+        Suggestions::of(request, suggested),
+        groups_for_keys(request)
+    );
+    let found = match found {
         Ok(found) => found,
         // A member that does not exist has no keys.
         Err(error) if query.filled("member").is_some() && error.status == http::StatusCode::NOT_FOUND => ApiPage::empty(),
@@ -169,7 +178,6 @@ async fn list_page(request: &PageRequest, refused: Option<&FormState>) -> Result
     let row = |key: &KeyObject| (KeyRow::of(t, key, now), RowMenu::of(key, request.is_operator()));
     let rows: Vec<(KeyRow, RowMenu)> = found.items.iter().map(row).collect();
     let count = t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
-    let suggested: &[Names] = if request.is_operator() { &[Names::Groups, Names::Members] } else { &[Names::Groups] };
     let template = KeysPage {
         layout: request
             .layout(t.say("nav.keys"))
@@ -180,14 +188,14 @@ async fn list_page(request: &PageRequest, refused: Option<&FormState>) -> Result
             .with(Script::Order),
         t,
         is_operator: request.is_operator(),
-        open: KeyDrawer::opened(request).await?,
-        new_key: NewKeyDrawer::opened(request, refused).await?,
+        open: open?,
+        new_key: new_key?,
         csv: request.url(&format!("/keys.csv?{}", filter.address(&[]))),
         here: request.url(&request.address),
-        views: SavedViews::read(request, ViewPage::Keys).await?,
-        suggestions: Suggestions::of(request, suggested).await,
+        views: views?,
+        suggestions,
         actions: selection::actions(t, request.is_operator()),
-        may_make: !groups_for_keys(request).await?.is_empty(),
+        may_make: !groups?.is_empty(),
         pager: request.pager("/keys", count, found.next.as_deref()),
         rows,
         sums,

@@ -6,6 +6,7 @@ mod contents;
 mod filter;
 mod messages;
 mod record;
+mod record_object;
 mod search;
 mod translation;
 mod view;
@@ -20,7 +21,8 @@ use tollgate_store::{AdminScope, ViewPage};
 pub(super) use self::filter::NOT_COMPLETED;
 use self::{
     filter::{FilterFault, FilterField, LONGEST_RANGE, LogFilter},
-    record::{RecordDetail, RecordObject},
+    record::RecordDetail,
+    record_object::RecordObject,
     search::SearchedId,
     view::LogRow,
 };
@@ -242,11 +244,17 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         },
         None => None,
     };
-    let mut found = find(&request, &filter, is_operator).await?;
-    found.problem = missing.or(found.problem);
     if request.wants_part() {
-        return PageReply::ok(&found);
+        return PageReply::ok(&find(&request, &filter, missing).await?);
     }
+    let suggested: &[Names] = if is_operator { &Names::OF_OPERATORS } else { &Names::OF_MEMBERS };
+    let (found, views, suggestions, open) = tokio::join!(
+        find(&request, &filter, missing),
+        SavedViews::read(&request, ViewPage::Log),
+        Suggestions::of(&request, suggested),
+        open_record(&request, &filter)
+    );
+    let found = found?;
     let (since, until) = filter.fixed();
     let fields = filter.fields(t, &found.faults);
     let time_fault = found.faults.iter().find(|fault| matches!(fault.field, "since" | "until")).map(|fault| fault.text.clone());
@@ -262,10 +270,10 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         until,
         time_fault,
         shows_more,
-        views: SavedViews::read(&request, ViewPage::Log).await?,
-        suggestions: Suggestions::of(&request, if is_operator { &Names::OF_OPERATORS } else { &Names::OF_MEMBERS }).await,
+        views: views?,
+        suggestions,
         wanted: wanted.unwrap_or_default().to_owned(),
-        open: open_record(&request, &filter, is_operator).await?,
+        open: open?,
         found,
     };
     PageReply::ok(&template)
@@ -277,7 +285,7 @@ pub(super) fn kept_query(request: &PageRequest, query: &FormData) -> String {
 }
 
 /// The record of `open` in the address; `None` if it does not exist or the reader may not see it.
-async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<Option<RecordDrawer>, PageFailure> {
+async fn open_record(request: &PageRequest, filter: &LogFilter) -> Result<Option<RecordDrawer>, PageFailure> {
     let Some(id) = request.query.filled(OPEN) else { return Ok(None) };
     let call = ApiCall { path: path_of(&[("record", id)]), ..ApiCall::default() };
     let record: RecordObject = match request.read(operations::GET_USAGE, call).await {
@@ -286,7 +294,7 @@ async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: boo
         Err(error) => return Err(error.into()),
     };
     let t = request.t();
-    let reader = (is_operator, may_read_contents(request, &record));
+    let reader = (request.is_operator(), may_read_contents(request, &record));
     let record = RecordDetail::of(t, &record, reader);
     Ok(Some(RecordDrawer::of(request, record, filter)))
 }
@@ -296,8 +304,9 @@ fn may_read_contents(request: &PageRequest, record: &RecordObject) -> bool {
     request.is_admin() || request.signed_in.as_ref().is_some_and(|own| own.member.id.to_string() == record.member)
 }
 
-async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<LogPart, PageFailure> {
-    let t = request.t();
+/// The records of the filter. `missing` says that the searched request does not exist.
+async fn find(request: &PageRequest, filter: &LogFilter, missing: Option<String>) -> Result<LogPart, PageFailure> {
+    let (t, is_operator) = (request.t(), request.is_operator());
     let ranges = period::words().map(|word| RangeChoice {
         label: period::label(t, word),
         link: request.url(&format!("/log?{}", filter.with_range(word))),
@@ -318,7 +327,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         ranges: ranges.chain([custom]).collect(),
         exports: vec![("CSV", export("csv")), ("JSONL", export("jsonl")), ("Parquet", export("parquet"))],
         live: request.url(&format!("/admin/v1/usage/tail?{}", filter.live_query())),
-        problem: None,
+        problem: missing,
         faults: Vec::new(),
         unknown: LogFilter::unknown(t, &request.query),
         figures: None,
@@ -338,7 +347,9 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
     };
     let mut query = filter.api_query();
     query.extend(filter.cursors.after().map(|after| ("after", after.to_owned())));
-    let records: RecordsAnswer = match read_records(request, &query, PAGE).await {
+    // At the same time, because both take long for a long period. A refused filter is refused for both.
+    let (records, buckets) = tokio::join!(read_records(request, &query, PAGE), read_buckets(request, filter));
+    let records = match records {
         Ok(records) => records,
         Err(error) => {
             part.is_refused = true;
@@ -352,20 +363,31 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         part.command = Some(home::first_request(request).await?);
     }
     part.searched_until = records.searched_until.and_then(|at| format::time(t, &at));
-    if filter.cursors.after().is_none() {
-        let mut query = filter.api_query();
-        let period = filter.period(request.state.gateway.now());
+    let period = filter.period(request.state.gateway.now());
+    if buckets.is_some() {
         part.widths = period.widths(t, |width| request.url(&format!("/log?{}", filter.with_bars(width))));
-        let (bars, width) = period.bars_or(BARS);
-        query.push((bars, width.to_owned()));
-        match request.read::<Buckets>(operations::DRAW_USAGE, get_all(&query)).await {
-            Ok(buckets) => (part.figures, part.chart) = (Some(figures(t, &buckets)), Some(chart(request, filter, &buckets))),
-            // Some filters can be summed only over a shorter time; the rows are shown all the same.
-            Err(error) if error.status == http::StatusCode::BAD_REQUEST => part.problem = Some(t.say("log.no_sums").to_owned()),
-            Err(error) => return Err(error.into()),
+    }
+    match buckets.transpose() {
+        Ok(Some(buckets)) => (part.figures, part.chart) = (Some(figures(t, &buckets)), Some(chart(request, filter, &buckets))),
+        Ok(None) => {}
+        // Some filters can be summed only over a shorter time; the rows are shown all the same.
+        Err(error) if error.status == http::StatusCode::BAD_REQUEST => {
+            part.problem.get_or_insert_with(|| t.say("log.no_sums").to_owned());
         }
+        Err(error) => return Err(error.into()),
     }
     Ok(part)
+}
+
+/// The bars of the filter. `None` for older pages, which have none.
+async fn read_buckets(request: &PageRequest, filter: &LogFilter) -> Option<Result<Buckets, ApiError>> {
+    if filter.cursors.after().is_some() {
+        return None;
+    }
+    let (bars, width) = filter.period(request.state.gateway.now()).bars_or(BARS);
+    let mut query = filter.api_query();
+    query.push((bars, width.to_owned()));
+    Some(request.read(operations::DRAW_USAGE, get_all(&query)).await)
 }
 
 /// A call that reads, with these parameters in its query.

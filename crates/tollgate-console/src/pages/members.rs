@@ -166,9 +166,13 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let mut pairs = filter.pairs();
     pairs.push(("limit", PAGE));
     pairs.extend(query.filled("after").map(|after| ("after", after)));
-    let found = found(&request, pairs).await?;
-    let spent = spent(&request, &found.items).await?;
-    let balances = balances(&request, &found.items).await?;
+    let (listed, open, views, suggestions) = tokio::join!(
+        listed(&request, pairs),
+        MemberDrawer::opened(&request),
+        SavedViews::read(&request, ViewPage::Members),
+        Suggestions::of(&request, &[Names::Groups])
+    );
+    let (found, (spent, balances)) = listed?;
     let of = (t, request.state.gateway.now());
     let row = |member: &MemberObject| MemberRow::of(of, member, spent.get(&member.id), balances.get(&member.id));
     let rows: Vec<MemberRow> = found.items.iter().map(row).collect();
@@ -176,7 +180,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let template = MembersPage {
         layout: request.layout(t.say("nav.members")).wide().with(Script::Tables).with(Script::Drawer),
         t,
-        open: MemberDrawer::opened(&request).await?,
+        open: open?,
         tabs: tabs(&request, MembersTab::Members),
         is_admin: request.is_admin(),
         roles: filter.roles(t),
@@ -184,12 +188,22 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         sorts: filter.sorts(t),
         csv: request.at("/members.csv", &Vec::new()),
         filter,
-        views: SavedViews::read(&request, ViewPage::Members).await?,
-        suggestions: Suggestions::of(&request, &[Names::Groups]).await,
+        views: views?,
+        suggestions,
         rows,
         pager: request.pager("/members", count, found.next.as_deref()),
     };
     PageReply::ok(&template)
+}
+
+/// Usage and balances by member id.
+type Figures = (HashMap<String, MemberSpent>, HashMap<String, String>);
+
+/// The members with their usage and balances.
+async fn listed(request: &PageRequest, pairs: Vec<(&str, &str)>) -> Result<(ApiPage<MemberObject>, Figures), ApiError> {
+    let found = found(request, pairs).await?;
+    let figures = tokio::try_join!(spent(request, &found.items), balances(request, &found.items))?;
+    Ok((found, figures))
 }
 
 /// The members with their last requests. While the database is busy the list is shown without them.

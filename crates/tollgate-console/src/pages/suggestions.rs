@@ -66,12 +66,16 @@ pub(super) struct Suggestions(Vec<(Names, Vec<Suggested>)>);
 impl Suggestions {
     /// The names that the reader may see. If names cannot be read, the page is shown without suggestions.
     pub(super) async fn of(request: &PageRequest, wanted: &[Names]) -> Self {
-        let mut lists = of_catalog(request).await.unwrap_or_default();
-        for (names, list) in [(Names::Keys, operations::LIST_KEYS), (Names::Members, operations::LIST_MEMBERS)] {
-            if wanted.contains(&names) {
-                lists.push((names, of_rows(request, list).await.unwrap_or_default()));
-            }
-        }
+        let rows = async |names, list| {
+            if wanted.contains(&names) { of_rows(request, list).await.unwrap_or_default() } else { Vec::new() }
+        };
+        let (lists, keys, members) = tokio::join!(
+            of_catalog(request),
+            rows(Names::Keys, operations::LIST_KEYS),
+            rows(Names::Members, operations::LIST_MEMBERS)
+        );
+        let mut lists = lists.unwrap_or_default();
+        lists.extend([(Names::Keys, keys), (Names::Members, members)]);
         lists.retain(|(names, _)| wanted.contains(names));
         Self::within_bounds(lists)
     }
@@ -126,9 +130,9 @@ struct NamedRow {
     member: String,
 }
 
-/// The rows of a list; none if they are too many.
+/// The rows of a list; none if they are too many. Operators share them for some seconds, because several pages read them.
 async fn of_rows(request: &PageRequest, list: &'static str) -> Result<Vec<Suggested>, ApiError> {
-    let found: ApiPage<NamedRow> = request.read(list, get(&[("limit", LIMIT)])).await?;
+    let found: ApiPage<NamedRow> = request.read_kept(list, get(&[("limit", LIMIT)])).await?;
     Ok(if found.next.is_some() { Vec::new() } else { values(found.items) })
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::record::{RecordObject, TokenCounts, TraceObject};
+use super::record_object::{RecordObject, TokenCounts, TraceObject};
 use crate::pages::{
     channels::{explain_detail, state},
     failure_text, format,

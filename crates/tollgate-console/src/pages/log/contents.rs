@@ -10,7 +10,7 @@ use tollgate_protocol::Protocol;
 
 use super::{
     messages::{self, Message, MessagePart, Role},
-    record::RecordObject,
+    record_object::RecordObject,
 };
 use crate::{
     dispatch::ApiCall,
@@ -170,8 +170,7 @@ async fn page(request: &PageRequest, problem: Option<String>) -> Result<PageRepl
     let record: RecordObject = request.read(operations::GET_USAGE, of_record(request)).await?;
     let found: ContentsObject = request.read(operations::GET_CONTENTS, of_record(request)).await?;
     let protocol = Protocol::parse(&record.protocol_in);
-    let generates = ["chat", "generate", "stream"].contains(&record.method());
-    let conversation = protocol.filter(|_| generates);
+    let conversation = protocol.filter(|_| record.generates());
     let sent = conversation.map(|protocol| messages::of_request(protocol, &found.request.text));
     let answer = conversation.and_then(|protocol| messages::of_answer(protocol, &found.answer.text));
     let rows = sent

@@ -1,10 +1,10 @@
 //! A record of the usage log with all that is known of it.
 
-use serde::Deserialize;
 use tollgate_core::NanoUsd;
 
 use super::{
     attempts::{self, AttemptObject, AttemptRow},
+    record_object::{LineObject, LinesObject, RecordObject, TraceObject},
     view::{outcome_mark, speed},
 };
 use crate::pages::{
@@ -16,143 +16,6 @@ use crate::pages::{
     money::{self, Amount},
     price_text, protocols, reasons,
 };
-
-/// A record of the admin API. `pricing` is present if a single record was requested.
-#[derive(Debug, Deserialize)]
-pub(super) struct RecordObject {
-    pub(super) id: String,
-    pub(super) at: String,
-    pub(super) outcome: String,
-    pub(super) reason: Option<String>,
-    pub(super) detail: Option<String>,
-    pub(super) status: u16,
-    key: String,
-    pub(super) key_name: String,
-    pub(super) member: String,
-    pub(super) member_name: Option<String>,
-    pub(super) group: Option<String>,
-    pub(super) protocol_in: String,
-    pub(super) protocol_out: Option<String>,
-    method: String,
-    pub(super) model: Option<String>,
-    pub(super) stream: bool,
-    finish: Option<String>,
-    pub(super) tokens: TokenCounts,
-    pub(super) sale: Option<String>,
-    cost: Option<String>,
-    price_version: u64,
-    pub(super) ttft_us: Option<u64>,
-    pub(super) duration_us: u64,
-    overhead_us: Option<u64>,
-    pub(super) address: Option<String>,
-    client_request_id: Option<String>,
-    client: Option<String>,
-    request_bytes: u64,
-    tags: std::collections::BTreeMap<String, String>,
-    dropped: Vec<String>,
-    pub(super) trace: Vec<TraceObject>,
-    pub(super) attempts: Vec<AttemptObject>,
-    pricing: Option<PricingObject>,
-    /// Whether body and answer can be read, if a single record was requested.
-    #[serde(default)]
-    contents: bool,
-}
-
-impl RecordObject {
-    pub(super) fn method(&self) -> &str {
-        &self.method
-    }
-
-    pub(super) fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// Whether the caller got a complete answer without any content; the same as the filter of that name selects.
-    pub(super) fn is_empty_answer(&self) -> bool {
-        let generates = ["chat", "generate", "stream"].contains(&self.method.as_str());
-        let tokens = &self.tokens;
-        self.outcome == "completed" && generates && tokens.output == 0 && tokens.image == 0 && tokens.audio == 0
-    }
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct TokenCounts {
-    input: u64,
-    output: u64,
-    pub(super) cache_read: u64,
-    cache_write: u64,
-    thinking: u64,
-    image: u64,
-    audio: u64,
-    source: String,
-    #[serde(default)]
-    web_searches: u64,
-}
-
-impl TokenCounts {
-    pub(super) const fn prompt(&self) -> u64 {
-        let of_text = self.input.saturating_add(self.cache_read).saturating_add(self.cache_write);
-        of_text.saturating_add(self.image).saturating_add(self.audio)
-    }
-
-    pub(super) const fn answer(&self) -> u64 {
-        self.output.saturating_add(self.thinking)
-    }
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct TraceObject {
-    channel: String,
-    account: Option<String>,
-    code: String,
-    detail: Option<String>,
-}
-
-impl TraceObject {
-    fn is_planned(&self) -> bool {
-        matches!(self.code.as_str(), "planned" | "spare")
-    }
-
-    fn is_of(&self, attempt: &AttemptObject) -> bool {
-        self.channel == attempt.channel && self.account.as_deref() == Some(attempt.account.as_str())
-    }
-
-    /// Why and until when the account of an attempt cooled down when the next account was chosen.
-    pub(super) fn cooling(&self, attempt: &AttemptObject) -> Option<&str> {
-        self.detail.as_deref().filter(|_| self.code == "cooling" && self.is_of(attempt))
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct PricingObject {
-    sale: Option<LinesObject>,
-    /// The cost of each attempt, in order.
-    #[serde(default)]
-    cost: Vec<AttemptCostObject>,
-}
-
-#[derive(Debug, Deserialize)]
-struct AttemptCostObject {
-    lines: Option<LinesObject>,
-}
-
-#[derive(Debug, Deserialize)]
-struct LinesObject {
-    amount: Option<String>,
-    exact: Option<String>,
-    multiplier: String,
-    options: Vec<String>,
-    service_tier_factor: Option<String>,
-    lines: Vec<LineObject>,
-}
-
-#[derive(Debug, Deserialize)]
-struct LineObject {
-    kind: String,
-    count: u64,
-    unit_price: String,
-    amount: Option<String>,
-}
 
 /// A record as its page shows it.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use askama::Template;
 use serde::Deserialize;
 
 use self::marked::{BodyLine, LineMark, marked_lines};
-use super::{contents::ExcerptObject, record::RecordObject};
+use super::{contents::ExcerptObject, record_object::RecordObject};
 use crate::{
     dispatch::ApiCall,
     pages::{
@@ -131,7 +131,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         missing: missing(t, &found.contents),
         is_admin: request.is_admin(),
         group: record.group.clone(),
-        key: record.key().to_owned(),
+        key: record.key.clone(),
         fault: found.fault.as_deref().map(|fault| fault_text(t, fault, &found.fault_fields)),
         is_current: found.is_current,
         from: protocols::label(t, &found.protocol_in),

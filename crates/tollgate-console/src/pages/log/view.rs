@@ -1,6 +1,6 @@
 //! A record as a row.
 
-use super::record::RecordObject;
+use super::record_object::RecordObject;
 use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
