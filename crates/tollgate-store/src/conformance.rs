@@ -8,6 +8,7 @@ mod exports;
 mod health;
 mod identity;
 mod keys;
+mod last_requests;
 mod ledger;
 mod listing;
 mod passkeys;
@@ -248,6 +249,8 @@ conformance! {
         largest_groups_and_member_filters_match_the_full_summary,
         records_are_followed_in_booking_order,
         booking_order_of_old_batches_is_discarded;
+    last_requests:
+        keys_that_were_used_last_are_found_first;
     ledger:
         each_request_is_settled_once,
         duplicate_record_in_a_batch_is_settled_once,

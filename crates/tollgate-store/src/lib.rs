@@ -243,13 +243,12 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// pass the keys of one page.
     async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError>;
 
-    /// The times of the last requests of these keys, to the millisecond, in any order, without keys that have no record. Reads an index
-    /// and no records, so that it may get all keys.
-    async fn last_requests(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError>;
+    /// The times of the last requests of these keys, to the millisecond, in any order, without keys that have no record. If more than
+    /// `most` of them have records, those of keys that were used less recently may be missing, which is much faster with many keys.
+    async fn last_requests(&self, keys: Vec<KeyId>, most: usize) -> Result<Vec<(KeyId, Timestamp)>, StoreError>;
 
-    /// The times of the last requests of these members, to the millisecond, ordered by their ids, without members that have no record.
-    /// Takes one look-up for each key that a member used on the last day with requests.
-    async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError>;
+    /// The same of members, ordered by their ids. Takes one look-up for each key that such a member used on the last day with requests.
+    async fn last_use_of_members(&self, members: Vec<MemberId>, most: usize) -> Result<Vec<(MemberId, Timestamp)>, StoreError>;
 }
 
 /// Stores the health of accounts between starts.

@@ -275,11 +275,11 @@ impl UsageStore for MemoryStore {
         Ok(used.into_iter().collect())
     }
 
-    async fn last_requests(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
+    async fn last_requests(&self, keys: Vec<KeyId>, _most: usize) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
         Ok(self.last_use(keys).await?.into_iter().map(|(key, last)| (key, last.at)).collect())
     }
 
-    async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+    async fn last_use_of_members(&self, members: Vec<MemberId>, _most: usize) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
         let mut last = self.usage.lock().await.last_use_by_member();
         last.retain(|member, _| members.contains(member));
         Ok(last.into_iter().collect())

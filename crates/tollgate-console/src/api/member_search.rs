@@ -71,7 +71,8 @@ pub(super) async fn list(context: RequestContext) -> Result<ApiResponse, ApiErro
     let mut members = rows::all(&context, filter, MAX_ROWS, too_many_members).await?;
     members.retain(|(_, spec)| meets(&context.query, spec));
     let mut found: Vec<Found> = members.into_iter().map(|(row, spec)| Found::of(row, spec)).collect();
-    let last = add_values(&context, &mut found, &sort).await?;
+    let most = if after.is_none() { context.limit() as usize + 1 } else { usize::MAX };
+    let last = add_values(&context, &mut found, &sort, most).await?;
     order(&mut found, &sort);
     let begin = rows::index_after(&found, after.as_deref(), |member, after| member.row.id == after)?;
     let page = found.into_iter().skip(begin).take(context.limit() as usize + 1).collect();
@@ -83,7 +84,7 @@ async fn show(context: &RequestContext, page: Vec<Found>, last: Option<LastUses>
     let last = match last {
         _ if !context.query.flag("use") => None,
         Some(last) => Some(last),
-        None => Some(last_uses(context, page.iter().map(|member| member.row.id.as_str())).await?),
+        None => Some(last_uses(context, page.iter().map(|member| member.row.id.as_str()), usize::MAX).await?),
     };
     let shown = |member: &Found| {
         let mut shown = object::<Members>(&member.row, &member.spec);
@@ -115,8 +116,8 @@ fn meets(query: &InputFields, member: &MemberSpec) -> bool {
     has("role", &json!(member.role)) && has("status", &json!(member.status)) && is_of_group
 }
 
-/// Adds what the order needs. Returns the last requests if they were read.
-async fn add_values(context: &RequestContext, found: &mut [Found], sort: &str) -> Result<Option<LastUses>, ApiError> {
+/// Adds what the order needs, for the first `most` of it. Returns the last requests if they were read.
+async fn add_values(context: &RequestContext, found: &mut [Found], sort: &str, most: usize) -> Result<Option<LastUses>, ApiError> {
     match sort {
         "spent" => {
             let spent = spent(context).await?;
@@ -126,7 +127,7 @@ async fn add_values(context: &RequestContext, found: &mut [Found], sort: &str) -
             Ok(None)
         }
         "last_used" => {
-            let last = last_uses(context, found.iter().map(|member| member.row.id.as_str())).await?;
+            let last = last_uses(context, found.iter().map(|member| member.row.id.as_str()), most).await?;
             for member in found {
                 member.last_used = last.get(&member.row.id).copied();
             }
@@ -146,11 +147,11 @@ async fn spent(context: &RequestContext) -> Result<HashMap<String, (NanoUsd, u64
     Ok(sums.into_iter().map(|sum| (sum.of, (sum.sale, sum.requests))).collect())
 }
 
-/// The last requests of members, by id, including requests with keys that are revoked now.
-async fn last_uses(context: &RequestContext, members: impl Iterator<Item = &str>) -> Result<LastUses, ApiError> {
+/// The last requests of members, at least of the `most` that were active last, by id, including requests with keys that are revoked now.
+async fn last_uses(context: &RequestContext, members: impl Iterator<Item = &str>, most: usize) -> Result<LastUses, ApiError> {
     let members = members.filter_map(MemberId::parse).collect();
     let _permit = context.acquire_heavy_permit().await?;
-    let last = context.with_query_timeout(context.state.store.usage.last_use_of_members(members)).await?;
+    let last = context.with_query_timeout(context.state.store.usage.last_use_of_members(members, most)).await?;
     Ok(last.into_iter().map(|(member, at)| (member.to_string(), at)).collect())
 }
 

@@ -384,10 +384,11 @@ async fn read_buckets(request: &PageRequest, filter: &LogFilter) -> Option<Resul
     if filter.cursors.after().is_some() {
         return None;
     }
-    let (bars, width) = filter.period(request.state.gateway.now()).bars_or(BARS);
+    let period = filter.period(request.state.gateway.now());
+    let (bars, width) = period.bars_or(BARS);
     let mut query = filter.api_query();
     query.push((bars, width.to_owned()));
-    Some(request.read(operations::DRAW_USAGE, get_all(&query)).await)
+    Some(request.read_sums(&period, operations::DRAW_USAGE, get_all(&query)).await)
 }
 
 /// A call that reads, with these parameters in its query.

@@ -15,6 +15,7 @@ use super::{
     layout::Layout,
     locale::Locale,
     page_cursors::{AFTER, BACK, CursorPairs, PageCursors},
+    period::Period,
     preferences::Preferences,
 };
 use crate::{
@@ -174,6 +175,17 @@ impl PageRequest {
     /// Calls a route of the admin API and parses the answer.
     pub(crate) async fn read<T: DeserializeOwned>(&self, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
         read_answer(self.call(id, call).await?)
+    }
+
+    /// The same for sums over a period. Those over several days are cached briefly for all operators, so that many open pages cost as much
+    /// as one.
+    pub(crate) async fn read_sums<T: DeserializeOwned>(
+        &self,
+        period: &Period,
+        id: &'static str,
+        call: ApiCall,
+    ) -> Result<T, ApiError> {
+        if period.has_days() { self.read_kept(id, call).await } else { self.read(id, call).await }
     }
 
     /// The same with a short cache that is shared by operators, and one that is shared by admins. Answers for members are never

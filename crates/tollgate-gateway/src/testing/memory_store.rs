@@ -195,11 +195,11 @@ impl UsageStore for MemoryStore {
         Ok(Vec::new())
     }
 
-    async fn last_requests(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
+    async fn last_requests(&self, _keys: Vec<KeyId>, _most: usize) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
         Ok(Vec::new())
     }
 
-    async fn last_use_of_members(&self, _members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+    async fn last_use_of_members(&self, _members: Vec<MemberId>, _most: usize) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
         Ok(Vec::new())
     }
 }

@@ -214,12 +214,12 @@ impl UsageStore for CachedStore {
         self.within(BATCH_TIMEOUT, self.sql()?.last_use(keys)).await
     }
 
-    async fn last_requests(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
-        self.within(BATCH_TIMEOUT, self.sql()?.last_requests(keys)).await
+    async fn last_requests(&self, keys: Vec<KeyId>, most: usize) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.last_requests(keys, most)).await
     }
 
-    async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
-        self.within(BATCH_TIMEOUT, self.sql()?.last_use_of_members(members)).await
+    async fn last_use_of_members(&self, members: Vec<MemberId>, most: usize) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.last_use_of_members(members, most)).await
     }
 }
 

@@ -428,9 +428,9 @@ pub(super) async fn key_usage_matches_the_records(store: &Store) {
     assert_eq!(store.usage.last_use(Vec::new()).await.unwrap(), []);
     let times = |last: Vec<(KeyId, Timestamp)>| last.into_iter().collect::<BTreeMap<_, _>>();
     let expected: BTreeMap<KeyId, Timestamp> = last.iter().map(|(key, last)| (*key, last.at)).collect();
-    assert_eq!(times(store.usage.last_requests(all.clone()).await.unwrap()), expected);
-    assert_eq!(store.usage.last_requests(vec![one]).await.unwrap(), [(one, last[&one].at)]);
-    assert_eq!(store.usage.last_requests(Vec::new()).await.unwrap(), []);
+    assert_eq!(times(store.usage.last_requests(all.clone(), usize::MAX).await.unwrap()), expected);
+    assert_eq!(store.usage.last_requests(vec![one], 1).await.unwrap(), [(one, last[&one].at)]);
+    assert_eq!(store.usage.last_requests(Vec::new(), 1).await.unwrap(), []);
 
     let mut of_members: BTreeMap<MemberId, Timestamp> = BTreeMap::new();
     for record in &records {
@@ -441,9 +441,9 @@ pub(super) async fn key_usage_matches_the_records(store: &Store) {
     let without_requests = MemberId::from_parts(now, [9; 10]);
     let asked = of_members.keys().copied().chain([without_requests]).collect();
     let expected: Vec<_> = of_members.into_iter().collect();
-    assert_eq!(store.usage.last_use_of_members(asked).await.unwrap(), expected);
-    assert_eq!(store.usage.last_use_of_members(vec![expected[1].0]).await.unwrap(), [expected[1]]);
-    assert_eq!(store.usage.last_use_of_members(Vec::new()).await.unwrap(), []);
+    assert_eq!(store.usage.last_use_of_members(asked, usize::MAX).await.unwrap(), expected);
+    assert_eq!(store.usage.last_use_of_members(vec![expected[1].0], 1).await.unwrap(), [expected[1]]);
+    assert_eq!(store.usage.last_use_of_members(Vec::new(), 1).await.unwrap(), []);
 }
 
 pub(super) async fn largest_groups_and_member_filters_match_the_full_summary(store: &Store) {

@@ -6,6 +6,7 @@
 mod key_use;
 pub(super) mod labels;
 mod largest;
+mod last_requests;
 #[cfg(test)]
 mod many_groups;
 mod matching;

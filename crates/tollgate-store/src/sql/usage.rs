@@ -185,11 +185,11 @@ impl UsageStore for SqlStore {
         self.last_use_of_keys(&keys).await
     }
 
-    async fn last_requests(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
-        self.last_requests_of_keys(&keys).await
+    async fn last_requests(&self, keys: Vec<KeyId>, most: usize) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
+        self.last_requests_of_keys(&keys, most).await
     }
 
-    async fn last_use_of_members(&self, members: Vec<MemberId>) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
-        self.last_requests_of_members(&members).await
+    async fn last_use_of_members(&self, members: Vec<MemberId>, most: usize) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
+        self.last_requests_of_members(&members, most).await
     }
 }

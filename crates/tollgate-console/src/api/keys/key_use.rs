@@ -83,13 +83,14 @@ pub(super) async fn unused(
     Ok(unused.into_iter().collect())
 }
 
-/// The time of the last request of each of these keys: one look-up in an index for each of them. Keys without requests are missing.
+/// The times of the last requests of these keys, at least of the `most` that were used last. Keys without requests are missing.
 pub(in crate::api) async fn last_requests(
     context: &RequestContext,
     keys: Vec<KeyId>,
+    most: usize,
 ) -> Result<HashMap<KeyId, Timestamp, IdHash>, ApiError> {
     let _permit = context.acquire_heavy_permit().await?;
-    Ok(context.with_query_timeout(context.state.store.usage.last_requests(keys)).await?.into_iter().collect())
+    Ok(context.with_query_timeout(context.state.store.usage.last_requests(keys, most)).await?.into_iter().collect())
 }
 
 /// Usage since a time, by key. Keys without requests are missing.

@@ -90,7 +90,8 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
         month = Some(used);
     }
     if sort == "last_used" {
-        let last = key_use::last_requests(context, keys.iter().filter_map(Found::id).collect()).await?;
+        let most = if after.is_none() { context.limit() as usize + 1 } else { usize::MAX };
+        let last = key_use::last_requests(context, keys.iter().filter_map(Found::id).collect(), most).await?;
         for key in &mut keys {
             key.last_used = key.id().and_then(|id| last.get(&id)).copied();
         }

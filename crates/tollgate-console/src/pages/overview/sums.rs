@@ -157,16 +157,14 @@ pub(in crate::pages) async fn attempts(
     Ok(read::<ApiPage<AttemptSum>>(request, period, operations::SUM_ATTEMPTS, pairs).await?.items)
 }
 
-/// The answer of an operation for a period. Answers for a period of several days are cached briefly for all operators, so that
-/// many open overviews cost as much as one.
+/// The answer of an operation for a period.
 pub(in crate::pages) async fn read<T: DeserializeOwned>(
     request: &PageRequest,
     period: &Period,
     operation: &'static str,
     pairs: &[(&str, &str)],
 ) -> Result<T, ApiError> {
-    let call = call(period, pairs);
-    if period.has_days() { request.read_kept(operation, call).await } else { request.read(operation, call).await }
+    request.read_sums(period, operation, call(period, pairs)).await
 }
 
 /// The call for sums over a period.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 use sqlx::{AssertSqlSafe, Row as _};
-use tollgate_core::{IdHash, KeyId, MemberId, NanoUsd, RequestId, Timestamp};
+use tollgate_core::{IdHash, KeyId, NanoUsd, Timestamp};
 
 use super::{
     SUMMARY, SummaryQuery,
@@ -12,8 +12,8 @@ use super::{
     ranges::{EndParts, SummarySource, TimeRange, split_range, widen_to_pruned_hours},
 };
 use crate::{
-    KeyUse, KeyUseFilter, LastUse, StoreError, SummaryBy,
-    rollup::{DAY, MINUTE, MONTH, bucket, bucket_end, part_of},
+    KeyUse, KeyUseFilter, StoreError, SummaryBy,
+    rollup::{MINUTE, MONTH, bucket, bucket_end, part_of},
     sql::{
         cells::{Cells, FromCells, broken},
         dialect::Dialect,
@@ -45,39 +45,6 @@ impl FromCells for KeyNumber {
         let number = cells.number()?;
         let id = cells.text()?;
         Ok(Self(number, KeyId::parse(id).ok_or_else(|| broken(format!("'{id}' is not a key's id")))?))
-    }
-}
-
-/// The last record of a key under one of its names.
-struct LastRow {
-    number: i64,
-    request: RequestId,
-    address: Option<String>,
-}
-
-impl FromCells for LastRow {
-    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
-        Ok(Self { number: cells.number()?, request: cells.request()?, address: cells.maybe_text()?.map(str::to_owned) })
-    }
-}
-
-/// The last request of a key under one of its names.
-struct KeyRequest(i64, RequestId);
-
-impl FromCells for KeyRequest {
-    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
-        Ok(Self(cells.number()?, cells.request()?))
-    }
-}
-
-/// A member, and the last request of one of its keys.
-struct MemberRequest(MemberId, RequestId);
-
-impl FromCells for MemberRequest {
-    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
-        let id = cells.text()?;
-        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is not a member's id")))?;
-        Ok(Self(member, cells.request()?))
     }
 }
 
@@ -139,62 +106,8 @@ impl SqlStore {
         Ok(keys)
     }
 
-    /// One look-up of the newest request for each name that a key has had.
-    pub(in crate::sql) async fn last_use_of_keys(&self, keys: &[KeyId]) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
-        let known = self.numbers_of_keys(Some(keys)).await?;
-        let newest = newest_of_names(self.dialect, NewestColumns::IdAndAddress);
-        let sql = format!("SELECT names.ref, last.id, last.address FROM names {newest} WHERE names.ref");
-        let numbers = LookUp::Numbers(known.keys().copied().collect());
-        let rows: Vec<LastRow> = self.usage_reader.rows_with(SUMMARY, sql, numbers).await?;
-        let mut last: BTreeMap<KeyId, LastUse> = BTreeMap::new();
-        for LastRow { number, request, address } in rows {
-            let (Some(key), at) = (known.get(&number), request.time()) else { continue };
-            if last.get(key).is_none_or(|known| known.at <= at) {
-                last.insert(*key, LastUse { at, address });
-            }
-        }
-        Ok(last.into_iter().collect())
-    }
-
-    pub(in crate::sql) async fn last_requests_of_keys(&self, keys: &[KeyId]) -> Result<Vec<(KeyId, Timestamp)>, StoreError> {
-        let known = self.numbers_of_keys(Some(keys)).await?;
-        let newest = newest_of_names(self.dialect, NewestColumns::Id);
-        let sql = format!("SELECT names.ref, last.id FROM names {newest} WHERE names.ref");
-        let numbers = LookUp::Numbers(known.keys().copied().collect());
-        let rows: Vec<KeyRequest> = self.usage_reader.rows_with(SUMMARY, sql, numbers).await?;
-        let mut last: HashMap<KeyId, Timestamp, IdHash> = HashMap::default();
-        for KeyRequest(number, request) in rows {
-            let Some(key) = known.get(&number) else { continue };
-            let at = last.entry(*key).or_insert_with(|| request.time());
-            *at = request.time().max(*at);
-        }
-        Ok(last.into_iter().collect())
-    }
-
-    /// The sums by day show which keys a member used on the last day with requests; the latest of their last requests is the
-    /// member's.
-    pub(in crate::sql) async fn last_requests_of_members(
-        &self,
-        members: &[MemberId],
-    ) -> Result<Vec<(MemberId, Timestamp)>, StoreError> {
-        let sql = format!(
-            "SELECT names.id, last.id FROM names \
-             JOIN key_days day ON day.member = names.ref AND day.minute = (SELECT MAX(minute) FROM key_days WHERE member = names.ref) \
-             {} WHERE names.kind = {} AND names.id",
-            newest_request(self.dialect, NewestColumns::Id, "day.key", "day.minute"),
-            NameKind::Member.code()
-        );
-        let ids = LookUp::Texts(members.iter().map(MemberId::to_string).collect());
-        let mut last: BTreeMap<MemberId, Timestamp> = BTreeMap::new();
-        for MemberRequest(member, request) in self.usage_reader.rows_with(SUMMARY, sql, ids).await? {
-            let known = last.entry(member).or_insert_with(|| request.time());
-            *known = request.time().max(*known);
-        }
-        Ok(last.into_iter().collect())
-    }
-
     /// The sums of a range by key.
-    async fn sums_of_range(
+    pub(super) async fn sums_of_range(
         &self,
         query: &SummaryQuery<'_>,
         range: TimeRange,
@@ -219,7 +132,7 @@ impl SqlStore {
     }
 
     /// The numbers of these keys, or of all.
-    async fn numbers_of_keys(&self, keys: Option<&[KeyId]>) -> Result<KeysByNumber, StoreError> {
+    pub(super) async fn numbers_of_keys(&self, keys: Option<&[KeyId]>) -> Result<KeysByNumber, StoreError> {
         let sql = format!("SELECT ref, id FROM names WHERE kind = {}", NameKind::Key.code());
         let numbers: Vec<KeyNumber> = match keys {
             Some(keys) if keys.len() <= MAX_LOOKUPS => {
@@ -245,61 +158,15 @@ impl SqlStore {
 
 impl<'a> SummaryQuery<'a> {
     /// Totals of all keys of a filter.
-    fn of_keys(dialect: Dialect, filter: &'a RefFilter) -> Self {
+    pub(super) fn of_keys(dialect: Dialect, filter: &'a RefFilter) -> Self {
         let by = SummaryBy::Key.into();
         let table = Some(&KEY_TOTALS);
         SummaryQuery { dialect, filter, by, table, tags: [0; 2], since: None, until: None, matching: Vec::new(), most: ALL }
     }
 }
 
-/// Columns of the newest request of a key. The index by key has the id alone, so that no record is read for it.
-#[derive(Clone, Copy)]
-enum NewestColumns {
-    Id,
-    IdAndAddress,
-}
-
-/// Joins the newest request of each of the `names` as `last`.
-fn newest_of_names(dialect: Dialect, columns: NewestColumns) -> String {
-    match dialect {
-        Dialect::Sqlite => newest_request(dialect, columns, "names.ref", ""),
-        Dialect::Postgres => {
-            let day = "CROSS JOIN LATERAL (SELECT MAX(minute) AS minute FROM key_days WHERE key = names.ref) AS day";
-            format!("{day} {}", newest_request(dialect, columns, "names.ref", "day.minute"))
-        }
-    }
-}
-
-/// Joins the newest request of a key as `last`. `key` is the expression of the key's number, `minute` that of the first minute of the last
-/// day on which it had requests. PostgreSQL looks only at the records of that day, because it has an index by key for each day and would
-/// search all of them.
-fn newest_request(dialect: Dialect, columns: NewestColumns, key: &str, minute: &str) -> String {
-    match dialect {
-        Dialect::Sqlite => {
-            let table = match columns {
-                NewestColumns::Id => format!("last INDEXED BY usage_key ON last.key = {key} AND"),
-                NewestColumns::IdAndAddress => "last ON".to_owned(),
-            };
-            format!("JOIN usage {table} last.id = (SELECT id FROM usage WHERE key = {key} ORDER BY id DESC LIMIT 1)")
-        }
-        Dialect::Postgres => {
-            let columns = match columns {
-                NewestColumns::Id => "id",
-                NewestColumns::IdAndAddress => "id, address",
-            };
-            // The first id of a minute: the milliseconds since 1970 in 48 bits.
-            let first_id = |minute: &str| format!("DECODE(LPAD(TO_HEX(CAST({minute} AS BIGINT) * 60000), 12, '0'), 'hex')");
-            let (from, to) = (first_id(minute), first_id(&format!("{minute} + {}", DAY / MINUTE)));
-            format!(
-                "CROSS JOIN LATERAL (SELECT {columns} FROM usage WHERE key = {key} AND id >= {from} AND id < {to} \
-                 ORDER BY id DESC LIMIT 1) AS last"
-            )
-        }
-    }
-}
-
 /// A range in pieces of one bucket, of two before it, of four, and so on.
-fn growing_pieces(range: TimeRange) -> Vec<TimeRange> {
+pub(super) fn growing_pieces(range: TimeRange) -> Vec<TimeRange> {
     let (Some(from), Some(mut end)) = (range.from, range.to) else { return vec![range] };
     if range.source == SummarySource::Records {
         return vec![range];
@@ -317,7 +184,7 @@ fn growing_pieces(range: TimeRange) -> Vec<TimeRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollup::HOUR;
+    use crate::rollup::{DAY, HOUR};
 
     #[test]
     fn range_is_read_backwards_in_growing_pieces() {
