@@ -159,10 +159,11 @@ async fn list_page(request: &PageRequest, refused: Option<&FormState>) -> Result
     pairs.push(("limit", limit.as_str()));
     pairs.extend(query.filled("after").map(|after| ("after", after)));
     let suggested: &[Names] = if request.is_operator() { &[Names::Groups, Names::Members] } else { &[Names::Groups] };
+    // The larger ones are boxed, because those that run at the same time need room at the same time.
     let (found, open, new_key, views, suggestions, groups) = tokio::join!(
-        found(request, pairs),
-        KeyDrawer::opened(request),
-        NewKeyDrawer::opened(request, refused),
+        Box::pin(found(request, pairs)),
+        Box::pin(KeyDrawer::opened(request)),
+        Box::pin(NewKeyDrawer::opened(request, refused)),
         SavedViews::read(request, ViewPage::Keys),
         Suggestions::of(request, suggested),
         groups_for_keys(request)

@@ -48,19 +48,19 @@ async fn check(store: &Store, records: &[UsageRecord]) {
     let unused = KEYS;
     for most in [1, 7, 60, 350, 699, usize::MAX] {
         let found = store.usage.last_requests((0..=unused).map(key).collect(), most).await.unwrap();
-        assert_latest(&of_keys, found.into_iter().collect(), most);
+        assert_latest(&of_keys, &found.into_iter().collect(), most);
         let found = store.usage.last_use_of_members((0..=unused).map(member).collect(), most).await.unwrap();
-        assert_latest(&of_members, found.into_iter().collect(), most);
+        assert_latest(&of_members, &found.into_iter().collect(), most);
     }
 }
 
-fn assert_latest<Id: Copy + Ord + std::fmt::Debug>(all: &BTreeMap<Id, Timestamp>, found: BTreeMap<Id, Timestamp>, most: usize) {
+fn assert_latest<Id: Copy + Ord + std::fmt::Debug>(all: &BTreeMap<Id, Timestamp>, found: &BTreeMap<Id, Timestamp>, most: usize) {
     let mut latest: Vec<_> = all.iter().collect();
     latest.sort_by_key(|(_, at)| Reverse(**at));
     for (id, at) in latest.into_iter().take(most) {
         assert_eq!(found.get(id), Some(at), "{id:?}, one of the {most} latest");
     }
-    for (id, at) in &found {
+    for (id, at) in found {
         assert_eq!(all.get(id), Some(at), "{id:?}");
     }
 }
