@@ -71,16 +71,23 @@ fn check_all(inputs: &[Value]) {
         admin: crate::admin::make_key(&gateway, "malformed-requests", "admin"),
     };
     let before = support::resident_kib(gateway.pid());
-    let mut violations: Vec<String> = thread::scope(|scope| {
+    let checked: Vec<CheckedInput<'_>> = thread::scope(|scope| {
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
                 let (gateway, placeholders) = (&gateway, &placeholders);
                 let own = inputs.iter().skip(worker).step_by(WORKERS);
-                scope.spawn(move || own.flat_map(|input| violations_of(gateway, input, placeholders)).collect::<Vec<_>>())
+                scope.spawn(move || own.map(|input| check(gateway, input, placeholders)).collect::<Vec<_>>())
             })
             .collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("workers do not panic")).collect()
     });
+    // All inputs have one key. Those that are sent at the same time may exceed its share of the gateway, which does not say how one of them
+    // is answered: it is sent again alone.
+    let checked = checked.into_iter().map(|one| {
+        let is_sent_again = one.is_overloaded && !one.violations.is_empty();
+        if is_sent_again { check(&gateway, one.input, &placeholders) } else { one }
+    });
+    let mut violations: Vec<String> = checked.flat_map(|one| one.violations).collect();
     if canary.accept().is_ok() {
         violations.push("the gateway connected to an address of the caller's choice".to_owned());
     }
@@ -89,14 +96,27 @@ fn check_all(inputs: &[Value]) {
     assert!(growth < 64 * 1024, "memory grew by {growth} KiB");
 }
 
-/// Sends one input; returns the violations of its answer, and of the gateway afterwards.
-fn violations_of(gateway: &TestGateway, input: &Value, placeholders: &Placeholders) -> Vec<String> {
+/// An input that was sent, with the violations of its answer and of the gateway afterwards.
+struct CheckedInput<'a> {
+    input: &'a Value,
+    violations: Vec<String>,
+    /// Whether the gateway was too busy for it.
+    is_overloaded: bool,
+}
+
+fn check<'a>(gateway: &TestGateway, input: &'a Value, placeholders: &Placeholders) -> CheckedInput<'a> {
     let exchange = exchange(gateway, input, placeholders);
     let mut violations = expectations::violations(input, &exchange, placeholders);
     if gateway.send(&Request::get("/healthz")).status != 200 {
         violations.push("/healthz does not answer any more".to_owned());
     }
-    violations.into_iter().map(|violation| format!("{}: {violation}", input["id"].as_str().unwrap_or_default())).collect()
+    let id = input["id"].as_str().unwrap_or_default();
+    let violations = violations.into_iter().map(|violation| format!("{id}: {violation}")).collect();
+    CheckedInput { input, violations, is_overloaded: contains(&exchange.bytes, b"server_overloaded") }
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
 }
 
 /// Sends one input and reads until the answer is complete, the peer closes, or the time limit passes.

@@ -4,7 +4,10 @@
 //! would take most of the time. Hence the sums show first which of them were used in the last five minutes, in the ten before, and so
 //! on, until there are as many as the list shows.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    hash::Hash,
+};
 
 use foldhash::fast::RandomState;
 use tollgate_core::{IdHash, KeyId, MemberId, RequestId, Timestamp};
@@ -32,7 +35,6 @@ use crate::{
 const MAX_LOOKUPS: usize = 500;
 /// Records that are read of a time with more keys than that.
 const MAX_READ: usize = 2_000;
-
 /// Times without requests after which the search begins with five minutes again.
 const MAX_GAPS: usize = 8;
 
@@ -118,7 +120,7 @@ impl SqlStore {
         let known = self.numbers_of_keys(Some(keys)).await?;
         let newest = newest_of_names(self.dialect, NewestColumns::Id);
         let sql = format!("SELECT names.ref, last.id FROM names {newest} WHERE names.ref");
-        let numbers = self.used_last(SummaryBy::Key, known.keys().copied().collect(), most).await?;
+        let numbers = self.used_last(SummaryBy::Key, &known, most).await?;
         let rows: Vec<KeyRequest> = self.usage_reader.rows_with(SUMMARY, sql, LookUp::Numbers(numbers)).await?;
         let mut last: HashMap<KeyId, Timestamp, IdHash> = HashMap::default();
         for KeyRequest(number, request) in rows {
@@ -151,7 +153,7 @@ impl SqlStore {
              {} WHERE names.ref",
             newest_request(self.dialect, NewestColumns::Id, "day.key", "day.minute"),
         );
-        let numbers = self.used_last(SummaryBy::Member, known.keys().copied().collect(), most).await?;
+        let numbers = self.used_last(SummaryBy::Member, &known, most).await?;
         let mut last: BTreeMap<MemberId, Timestamp> = BTreeMap::new();
         for MemberRequest(member, request) in self.usage_reader.rows_with(SUMMARY, sql, LookUp::Numbers(numbers)).await? {
             let known = last.entry(member).or_insert_with(|| request.time());
@@ -160,11 +162,19 @@ impl SqlStore {
         Ok(last.into_iter().collect())
     }
 
-    /// Those of the numbers, of keys or of members, that were used last: at least `most`, if so many were used at all.
-    async fn used_last(&self, by: SummaryBy, mut numbers: Numbers, most: usize) -> Result<Vec<i64>, StoreError> {
-        if numbers.len() <= most.max(MAX_LOOKUPS) {
-            return Ok(numbers.into_iter().collect());
+    /// The numbers of the keys or members that were used last: of at least `most`, if so many were used at all.
+    async fn used_last<Id: Eq + Hash, S>(
+        &self,
+        by: SummaryBy,
+        known: &HashMap<i64, Id, S>,
+        most: usize,
+    ) -> Result<Vec<i64>, StoreError> {
+        if known.len() <= most.max(MAX_LOOKUPS) {
+            return Ok(known.keys().copied().collect());
         }
+        // One that was renamed has several numbers, and all of them may be found.
+        let most = most + known.len() - known.values().collect::<HashSet<&Id>>().len();
+        let mut numbers: Numbers = known.keys().copied().collect();
         let refs = RefFilter::default();
         let query = SummaryQuery { by: by.into(), ..SummaryQuery::of_keys(self.dialect, &refs) };
         let Some((begin, end)) = self.times_of_sums().await? else { return Ok(Vec::new()) };
