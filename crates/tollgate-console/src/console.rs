@@ -1,6 +1,9 @@
 //! The console as a service: takes requests from any listener, or from the command line, and returns responses.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use axum::{Router, body::Body};
 use bytes::Bytes;
@@ -15,6 +18,7 @@ use crate::{
     api,
     api_error::ApiError,
     caller::{CallerShares, is_caller_path},
+    catalog_lists::CatalogLists,
     dispatch,
     gateway_handle::GatewayHandle,
     identity::{Identity, IdentitySettings},
@@ -74,6 +78,8 @@ impl Console {
             caller_shares: CallerShares::default(),
             caller_permits: Semaphore::new(MAX_CALLER_QUERIES),
             kept_answers: KeptAnswers::default(),
+            catalog_lists: CatalogLists::default(),
+            has_requests: AtomicBool::new(false),
             square: Square::default(),
         });
         let router = catch_panics(dispatch::router(api::routes(), &state));

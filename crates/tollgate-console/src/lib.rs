@@ -9,6 +9,7 @@ mod api_error;
 mod appearance;
 mod auth;
 mod caller;
+mod catalog_lists;
 mod console;
 mod currency;
 mod dispatch;

@@ -1,6 +1,9 @@
 //! State that handlers of the admin API share, and the facts of a request before it is parsed.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use tokio::sync::Semaphore;
 use tollgate_core::{MemberId, RequestId};
@@ -8,6 +11,7 @@ use tollgate_store::{Actor, Store};
 
 use crate::{
     caller::CallerShares,
+    catalog_lists::CatalogLists,
     gateway_handle::GatewayHandle,
     identity::Identity,
     jobs::Jobs,
@@ -34,6 +38,9 @@ pub(crate) struct ConsoleState {
     pub(crate) caller_permits: Semaphore,
     /// Sums that pages of several people share for a moment.
     pub(crate) kept_answers: KeptAnswers,
+    pub(crate) catalog_lists: CatalogLists,
+    /// Whether the usage log was found to have a record.
+    pub(crate) has_requests: AtomicBool,
     /// The data of the model square.
     pub(crate) square: Square,
     pub(crate) file_permits: FilePermits,

@@ -21,6 +21,9 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// The balance of every member, ordered by name; of removed members only those with ledger entries.
     async fn balances(&self) -> Result<Vec<Balance>, StoreError>;
 
+    /// The balances of these members, of those that [`Self::balances`] lists, in no order.
+    async fn balances_of(&self, members: Vec<MemberId>) -> Result<Vec<Balance>, StoreError>;
+
     /// Top-ups and adjustments after a position, and the position of the ledger's last entry.
     async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError>;
 

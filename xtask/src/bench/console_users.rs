@@ -79,11 +79,12 @@ pub(super) fn measure(programs: &Path, data: &Path, url: Option<&str>) -> Result
     Ok(f64::midpoint(shares[ROUNDS / 2 - 1], shares[ROUNDS / 2]))
 }
 
-/// Opens a page after the other until the run is over. The users begin at different pages and times.
+/// Opens a page after the other until the run is over. The users begin at different times, and at pages that are evenly spaced, so that
+/// together they open all kinds of pages in a run.
 fn read_pages(user: usize, session: &ConsoleSession, paths: &[String], is_over: &AtomicBool, pages: &AtomicU64) {
     let step = READING / u32::try_from(USERS).unwrap_or(u32::MAX);
     sleep_until(is_over, step * u32::try_from(user).unwrap_or_default());
-    for path in paths.iter().cycle().skip(user) {
+    for path in paths.iter().cycle().skip(user * paths.len() / USERS) {
         if is_over.load(Relaxed) {
             return;
         }

@@ -41,8 +41,11 @@ pub(super) async fn list(context: RequestContext) -> Result<ApiResponse, ApiErro
     }
     let rows = context.with_query_timeout(context.state.store.listing.page(&row_filter::<Groups>(&context)?)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(GroupSpec, StoredRow)>, ApiError>>()?;
-    let _permit = context.acquire_heavy_permit().await?;
-    let users = context.with_query_timeout(context.state.store.listing.group_users()).await?;
+    let users = async {
+        let _permit = context.acquire_heavy_permit().await?;
+        context.with_query_timeout(context.state.store.listing.group_users()).await
+    };
+    let users = context.state.catalog_lists.group_users.get(context.revision().await?, users).await?;
     let catalog = context.state.gateway.catalog().await?;
     let show = |(spec, row): &(GroupSpec, StoredRow)| {
         let mut shown = object::<Groups>(row, spec);

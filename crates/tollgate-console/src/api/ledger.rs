@@ -221,12 +221,13 @@ async fn balances(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let cursor = |text: &str| MemberId::parse(text).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"));
     let after = context.query.text("after").filter(|after| !after.is_empty()).map(cursor).transpose()?;
     let members = member_ids::read(&context)?;
-    let mut balances = context.with_query_timeout(context.state.store.ledger.balances()).await?;
-    balances.retain(|balance| {
-        context.objects.contains(balance.member)
-            && (members.is_empty() || members.contains(&balance.member))
-            && after.is_none_or(|after| balance.member > after)
-    });
+    let ledger = &context.state.store.ledger;
+    let mut balances = if members.is_empty() {
+        context.with_query_timeout(ledger.balances()).await?
+    } else {
+        context.with_query_timeout(ledger.balances_of(members.into_iter().collect())).await?
+    };
+    balances.retain(|balance| context.objects.contains(balance.member) && after.is_none_or(|after| balance.member > after));
     balances.sort_unstable_by_key(|balance| balance.member);
     balances.truncate(context.limit() as usize + 1);
     let show = |it: &Balance| json!({"member": it.member, "name": it.name, "balance": it.balance.to_usd_string()});

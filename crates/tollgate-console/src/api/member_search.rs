@@ -1,12 +1,13 @@
 //! The list of members: in the order of creation, or filtered and sorted. Members are few compared with records, so they are
-//! filtered and sorted here; what they spent comes from the sums of usage, and their last requests from the log.
+//! filtered and sorted here; what they spent comes from the sums of usage, and their last requests from the log. Rows are read only of
+//! the members that are shown.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use serde_json::{Value, json};
 use tollgate_core::{MemberId, NanoUsd, Timestamp};
 use tollgate_store::{
-    Grouping, MemberSpec, StoredRow, SummaryBy, UsageFilter,
+    Grouping, MemberSpec, ObjectScope, RowFilter, RowKind, StoredRow, SummaryBy, UsageFilter,
     fields::{Access, FieldShape, Kind},
 };
 
@@ -14,10 +15,11 @@ use super::{
     named_resource::{list_rows, object, row_filter},
     named_rows::Members,
     request_context::{InputFields, RequestContext},
+    row_names::rows_by_id,
     rows,
     schema::{NAME, both, read},
 };
-use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
+use crate::{api_error::ApiError, catalog_lists::MemberEntry, response::ApiResponse, time::time_value};
 
 /// Maximum number of members that are searched.
 const MAX_ROWS: usize = 20_000;
@@ -46,8 +48,7 @@ type LastUses = HashMap<String, Timestamp>;
 
 /// A member with the values that lists are sorted by.
 struct Found {
-    row: StoredRow,
-    spec: MemberSpec,
+    entry: Arc<MemberEntry>,
     spent: (NanoUsd, u64),
     last_used: Option<Timestamp>,
 }
@@ -62,45 +63,57 @@ pub(super) async fn list(context: RequestContext) -> Result<ApiResponse, ApiErro
     let sort = context.query.text("sort").unwrap_or("created").to_owned();
     if !has_filter && sort == "created" {
         let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
-        let page =
-            rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(MemberSpec, StoredRow)>, ApiError>>()?;
-        let page = page.into_iter().map(|(spec, row)| Found::of(row, spec)).collect();
-        return show(&context, page, None).await;
+        return show(&context, rows, None).await;
     }
     let after = filter.after.take();
-    let mut members = rows::all(&context, filter, MAX_ROWS, too_many_members).await?;
-    members.retain(|(_, spec)| meets(&context.query, spec));
-    let mut found: Vec<Found> = members.into_iter().map(|(row, spec)| Found::of(row, spec)).collect();
+    let entries = entries(&context, filter).await?;
+    let meeting = entries.iter().filter(|entry| meets(&context.query, &entry.spec));
+    let mut found: Vec<Found> = meeting.map(|entry| Found::of(Arc::clone(entry))).collect();
     let most = if after.is_none() { context.limit() as usize + 1 } else { usize::MAX };
     let last = add_values(&context, &mut found, &sort, most).await?;
     order(&mut found, &sort);
-    let begin = rows::index_after(&found, after.as_deref(), |member, after| member.row.id == after)?;
-    let page = found.into_iter().skip(begin).take(context.limit() as usize + 1).collect();
-    show(&context, page, last).await
+    let begin = rows::index_after(&found, after.as_deref(), |member, after| member.entry.id == after)?;
+    let ids: Vec<String> = found.into_iter().skip(begin).take(context.limit() as usize + 1).map(|it| it.entry.id.clone()).collect();
+    let mut rows = rows_by_id(&context, RowKind::Member, ids.iter().cloned().collect()).await?;
+    show(&context, ids.iter().filter_map(|id| rows.remove(id)).collect(), last).await
+}
+
+/// The members of a filter.
+async fn entries(context: &RequestContext, filter: RowFilter) -> Result<Arc<Vec<Arc<MemberEntry>>>, ApiError> {
+    let is_whole = filter.scope == ObjectScope::Everything && filter.search.is_none() && filter.name.is_none() && !filter.removed;
+    let read = async {
+        let members = rows::all(context, filter, MAX_ROWS, too_many_members).await?;
+        Ok(members.into_iter().map(|(row, spec)| Arc::new(MemberEntry { id: row.id, spec })).collect())
+    };
+    if is_whole {
+        return context.state.catalog_lists.members.get(context.revision().await?, read).await;
+    }
+    read.await.map(Arc::new)
 }
 
 /// A page of members; `last`: their last requests if they are known already.
-async fn show(context: &RequestContext, page: Vec<Found>, last: Option<LastUses>) -> Result<ApiResponse, ApiError> {
+async fn show(context: &RequestContext, rows: Vec<StoredRow>, last: Option<LastUses>) -> Result<ApiResponse, ApiError> {
+    let page = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(MemberSpec, StoredRow)>, ApiError>>()?;
     let last = match last {
         _ if !context.query.flag("use") => None,
         Some(last) => Some(last),
-        None => Some(last_uses(context, page.iter().map(|member| member.row.id.as_str()), usize::MAX).await?),
+        None => Some(last_uses(context, page.iter().map(|(_, row)| row.id.as_str()), usize::MAX).await?),
     };
-    let shown = |member: &Found| {
-        let mut shown = object::<Members>(&member.row, &member.spec);
+    let shown = |(spec, row): &(MemberSpec, StoredRow)| {
+        let mut shown = object::<Members>(row, spec);
         if let Some(last) = &last {
-            let at = last.get(&member.row.id).copied();
+            let at = last.get(&row.id).copied();
             shown.insert(LAST_USED_AT.name.to_owned(), json!(at.map(time_value)));
         }
         Value::Object(shown)
     };
-    Ok(rows::page(page, context.limit(), |member| member.row.id.clone(), shown))
+    Ok(rows::page(page, context.limit(), |(_, row)| row.id.clone(), shown))
 }
 
 impl Found {
     /// A member whose use is not read yet.
-    const fn of(row: StoredRow, spec: MemberSpec) -> Self {
-        Self { row, spec, spent: (NanoUsd::ZERO, 0), last_used: None }
+    const fn of(entry: Arc<MemberEntry>) -> Self {
+        Self { entry, spent: (NanoUsd::ZERO, 0), last_used: None }
     }
 }
 
@@ -122,14 +135,14 @@ async fn add_values(context: &RequestContext, found: &mut [Found], sort: &str, m
         "spent" => {
             let spent = spent(context).await?;
             for member in found {
-                member.spent = spent.get(&member.row.id).copied().unwrap_or_default();
+                member.spent = spent.get(&member.entry.id).copied().unwrap_or_default();
             }
             Ok(None)
         }
         "last_used" => {
-            let last = last_uses(context, found.iter().map(|member| member.row.id.as_str()), most).await?;
+            let last = last_uses(context, found.iter().map(|member| member.entry.id.as_str()), most).await?;
             for member in found {
-                member.last_used = last.get(&member.row.id).copied();
+                member.last_used = last.get(&member.entry.id).copied();
             }
             Ok(Some(last))
         }
@@ -158,7 +171,7 @@ async fn last_uses(context: &RequestContext, members: impl Iterator<Item = &str>
 fn order(found: &mut [Found], sort: &str) {
     match sort {
         "newest" => found.reverse(),
-        "name" => found.sort_by_cached_key(|member| member.spec.name.to_lowercase()),
+        "name" => found.sort_by_cached_key(|member| member.entry.spec.name.to_lowercase()),
         "spent" => found.sort_by_key(|member| Reverse(member.spent)),
         // Members without requests sort last.
         "last_used" => found.sort_by_key(|member| Reverse(member.last_used)),

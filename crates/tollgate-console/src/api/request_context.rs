@@ -167,6 +167,11 @@ impl RequestContext {
         }
     }
 
+    /// The catalog's revision in the database, with the changes of all nodes.
+    pub(crate) async fn revision(&self) -> Result<Revision, ApiError> {
+        self.with_query_timeout(self.state.store.catalog.revision()).await
+    }
+
     /// Runs a database query with a timeout.
     pub(crate) async fn with_query_timeout<T>(&self, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, ApiError> {
         match timeout(self.timeout_for(QUERY_TIMEOUT), query).await {

@@ -1,16 +1,20 @@
 //! The period of a page, from its address: until now, this month, or between two fixed times.
 
+use std::time::Duration;
+
 use tollgate_core::Timestamp;
 use url::form_urlencoded::Serializer;
 
 use super::{form::FormData, locale::Locale};
 use crate::{
     api::usage::{histogram::Axis, summary::previous},
+    kept_answers::KEPT_FOR,
     time::{begin_of_sums, parse_rfc3339, rfc3339},
 };
 
 const MINUTE_US: i64 = 60_000_000;
 const HOUR_US: i64 = 60 * MINUTE_US;
+const DAY_US: i64 = 24 * HOUR_US;
 /// The times until now that can be chosen, in minutes.
 const UNTIL_NOW: [(&str, i64); 5] = [("15m", 15), ("1h", 60), ("24h", 1_440), ("7d", 10_080), ("30d", 43_200)];
 const MONTH: &str = "month";
@@ -192,7 +196,21 @@ impl Period {
 
     /// Whether the period is longer than two days.
     pub(crate) const fn has_days(&self) -> bool {
-        self.until.0 - self.since.0 > 2 * 1_440 * MINUTE_US
+        self.until.0 - self.since.0 > 2 * DAY_US
+    }
+
+    /// For how long operators share the sums of the period; `None`: not at all.
+    pub(crate) fn sums_kept_for(&self, now: Timestamp) -> Option<Duration> {
+        if !self.has_days() {
+            None
+        } else if now.0 - self.until.0 > DAY_US {
+            // Nothing but records that another node books late is still added.
+            Some(Duration::from_mins(10))
+        } else if self.until.0 - self.since.0 >= 7 * DAY_US {
+            Some(Duration::from_mins(1))
+        } else {
+            Some(KEPT_FOR)
+        }
     }
 
     pub(crate) fn is_until_now(&self) -> bool {
@@ -311,6 +329,21 @@ mod tests {
         // Invalid times fall back to the default period.
         for wrong in ["since=2026-11-20T10:00&until=2026-11-20T10:00", "since=x&until=y", "since=2026-11-20T10:00"] {
             assert_eq!(of(wrong).word, Some("24h"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sums_of_long_and_of_ended_periods_are_kept_longer() {
+        let kept_for = |query: &str| of(query).sums_kept_for(NOW).map_or(0, |time| time.as_secs());
+        for (query, seconds) in [
+            ("range=24h", 0),
+            ("since=2026-11-01T00:00&until=2026-11-02T00:00", 0),
+            ("since=2026-11-18T00:00&until=2026-11-21T00:00", 20),
+            ("range=7d", 60),
+            ("range=30d", 60),
+            ("since=2026-11-01T00:00&until=2026-11-19T00:00", 600),
+        ] {
+            assert_eq!(kept_for(query), seconds, "{query}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! A request for a page as handlers see it, and the calls of the admin API that they make for its sender.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -24,6 +24,7 @@ use crate::{
     appearance::Appearance,
     dispatch::{self, ApiCall},
     identity::SignedIn,
+    kept_answers::KEPT_FOR,
     principal::Principal,
     response::ApiResponse,
     state::{ConsoleState, RequestMeta},
@@ -177,27 +178,34 @@ impl PageRequest {
         read_answer(self.call(id, call).await?)
     }
 
-    /// The same for sums over a period. Those over several days are cached briefly for all operators, so that many open pages cost as much
-    /// as one.
+    /// The same for sums over a period. Those over several days are cached for all operators ([`Period::sums_kept_for`]), so that many open
+    /// pages cost as much as one.
     pub(crate) async fn read_sums<T: DeserializeOwned>(
         &self,
         period: &Period,
         id: &'static str,
         call: ApiCall,
     ) -> Result<T, ApiError> {
-        if period.has_days() { self.read_kept(id, call).await } else { self.read(id, call).await }
+        match period.sums_kept_for(self.state.gateway.now()) {
+            Some(kept_for) => self.read_kept_for(kept_for, id, call).await,
+            None => self.read(id, call).await,
+        }
     }
 
     /// The same with a short cache that is shared by operators, and one that is shared by admins. Answers for members are never
     /// shared.
     pub(crate) async fn read_kept<T: DeserializeOwned>(&self, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
+        self.read_kept_for(KEPT_FOR, id, call).await
+    }
+
+    async fn read_kept_for<T: DeserializeOwned>(&self, kept_for: Duration, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
         let Some(signed_in) = self.signed_in.as_ref().filter(|_| self.is_operator()) else {
             return self.read(id, call).await;
         };
         let question = (id, AdminScope::from(signed_in.member.role), call.query.clone());
         // Boxed, because a page makes several such calls at the same time.
         let compute = Box::pin(async { Ok::<_, ApiError>(self.call(id, call).await?.into_parts().0) });
-        let answer = self.state.kept_answers.get(question, compute).await?;
+        let answer = self.state.kept_answers.get(question, kept_for, compute).await?;
         read_value(T::deserialize(&*answer))
     }
 }

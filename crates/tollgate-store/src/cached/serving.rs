@@ -237,6 +237,10 @@ impl LedgerStore for CachedStore {
         self.within(BATCH_TIMEOUT, self.sql()?.balances()).await
     }
 
+    async fn balances_of(&self, members: Vec<MemberId>) -> Result<Vec<Balance>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.balances_of(members)).await
+    }
+
     async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
         self.within(QUERY_TIMEOUT, self.sql()?.posted_since(position)).await
     }

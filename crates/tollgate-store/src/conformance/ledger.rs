@@ -184,6 +184,16 @@ pub(super) async fn balances_list_every_member(store: &Store) {
     let balances = store.ledger.balances().await.unwrap();
     assert!(balances.contains(&Balance { member: owner, name: "owner".to_owned(), balance: NanoUsd::ZERO }));
     assert!(balances.contains(&Balance { member: unknown, name: String::new(), balance: NanoUsd(-2_000) }));
+    for balance in &balances {
+        assert_eq!(store.ledger.balances_of(vec![balance.member]).await.unwrap(), std::slice::from_ref(balance));
+    }
+    let mut found = store.ledger.balances_of(balances.iter().map(|balance| balance.member).collect()).await.unwrap();
+    found.sort_by(|one, other| (&one.name, one.member).cmp(&(&other.name, other.member)));
+    assert_eq!(found, balances);
+    let none = [vec![], vec![MemberId::from_parts(at(0), [0xaa; 10])]].map(|members| store.ledger.balances_of(members));
+    for found in none {
+        assert_eq!(found.await.unwrap(), []);
+    }
 }
 
 pub(super) async fn postings_are_found_after_a_position(store: &Store) {

@@ -38,6 +38,9 @@ impl LedgerStore for StaticLedger {
     async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
         unreachable!("counters do not list")
     }
+    async fn balances_of(&self, _: Vec<MemberId>) -> Result<Vec<Balance>, StoreError> {
+        unreachable!("counters do not list")
+    }
     async fn posted_since(&self, _: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
         unreachable!("counters do not read postings")
     }

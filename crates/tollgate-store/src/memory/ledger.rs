@@ -157,6 +157,12 @@ impl LedgerStore for MemoryStore {
         Ok(balances)
     }
 
+    async fn balances_of(&self, members: Vec<MemberId>) -> Result<Vec<Balance>, StoreError> {
+        let mut balances = self.balances().await?;
+        balances.retain(|balance| members.contains(&balance.member));
+        Ok(balances)
+    }
+
     async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
         let ledger = self.ledger.lock().await;
         let by_hand = |entry: &&LedgerEntry| entry.position > position && entry.kind != LedgerKind::Settle;

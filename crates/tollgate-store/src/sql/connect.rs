@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use sqlx::{AnyConnection, Connection as _, any::AnyConnectOptions};
 
 use super::{
@@ -98,6 +99,7 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
         books,
         retention: super::retention::RetentionProgress::default(),
         keys,
+        key_numbers: ArcSwap::default(),
     })
 }
 

@@ -12,6 +12,7 @@ use super::{
     chains::add_link,
     store::SqlStore,
     usage_filter::bind_ids,
+    usage_reader::LookUp,
 };
 use crate::{
     Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt,
@@ -23,6 +24,12 @@ use crate::{
 
 const POST: &str = "post to the ledger";
 const READ: &str = "read the ledger";
+/// The balances of all members, in no order.
+const BALANCES: &str = "SELECT m.id, m.name, COALESCE(b.balance, 0) AS balance FROM catalog_rows m \
+                        LEFT JOIN balances b ON b.member_id = m.id \
+                        WHERE m.kind = 'member' AND (m.removed_at IS NULL OR b.member_id IS NOT NULL) \
+                        UNION ALL SELECT b.member_id, '', b.balance FROM balances b \
+                        WHERE NOT EXISTS (SELECT 1 FROM catalog_rows m WHERE m.id = b.member_id)";
 /// The condition of the index `ledger_posted`.
 const IS_POSTED: &str = "kind <> 'settle'";
 const HEDGE_COSTS: &str = "read the cost of hedged attempts";
@@ -205,11 +212,12 @@ impl LedgerStore for SqlStore {
     }
 
     async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
-        let sql = "SELECT m.id, m.name, COALESCE(b.balance, 0) FROM catalog_rows m LEFT JOIN balances b ON b.member_id = m.id \
-                   WHERE m.kind = 'member' AND (m.removed_at IS NULL OR b.member_id IS NOT NULL) \
-                   UNION ALL SELECT b.member_id, '', b.balance FROM balances b \
-                   WHERE NOT EXISTS (SELECT 1 FROM catalog_rows m WHERE m.id = b.member_id) ORDER BY 2, 1";
-        self.usage_reader.rows(READ, sql.to_owned(), Vec::new()).await
+        self.usage_reader.rows(READ, format!("{BALANCES} ORDER BY 2, 1"), Vec::new()).await
+    }
+
+    async fn balances_of(&self, members: Vec<MemberId>) -> Result<Vec<Balance>, StoreError> {
+        let ids = LookUp::Texts(members.iter().map(MemberId::to_string).collect());
+        self.usage_reader.rows_with(READ, format!("SELECT id, name, balance FROM ({BALANCES}) AS t WHERE id"), ids).await
     }
 
     async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {

@@ -2,7 +2,7 @@
 //! and PostgreSQL's socket is polled by the runtime that opened it. Threads of low priority have separate pools, so that no thread of
 //! normal priority gets one of their connections and waits for it.
 
-use std::cell::Cell;
+use std::{cell::Cell, time::Duration};
 
 use sqlx::{
     AnyPool, Connection as _, Error,
@@ -17,6 +17,9 @@ use super::{
 
 const SQLITE_READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 10;
+/// A connection to PostgreSQL that was idle for this long is tested before it is used. A page of the console makes dozens of queries in a
+/// row, and a test of each connection would be one more round trip for each.
+pub(super) const TESTED_AFTER: Duration = Duration::from_millis(100);
 /// Connections to PostgreSQL for threads of low priority.
 const LOW_PRIORITY_POSTGRES_CONNECTIONS: u32 = 6;
 
@@ -87,15 +90,22 @@ impl ConnectionPools {
 }
 
 fn pool_options(dialect: Dialect, connections: u32, setup: &'static str) -> AnyPoolOptions {
-    let pool = AnyPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
+    let pool = AnyPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false);
     let pool = match dialect {
         // A connection to a file does not break, so replacing it would only repeat its setup.
-        Dialect::Sqlite => pool.idle_timeout(None).max_lifetime(None).test_before_acquire(false),
+        Dialect::Sqlite => pool.idle_timeout(None).max_lifetime(None),
         Dialect::Postgres => pool,
     };
     // SQLite rolls a transaction back by itself when the disk fails or is full. The driver still counts it as open and would
     // refuse to begin another one, so drop the connection.
-    let pool = pool.before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }));
+    let pool = pool.before_acquire(move |connection, times| {
+        Box::pin(async move {
+            if dialect == Dialect::Postgres && times.idle_for >= TESTED_AFTER {
+                connection.ping().await?;
+            }
+            Ok(!connection.is_in_transaction())
+        })
+    });
     pool.after_connect(move |connection, _| Box::pin(async move { sqlx::raw_sql(setup).execute(connection).await.map(|_| ()) }))
 }
 

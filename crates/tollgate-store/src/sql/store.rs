@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use arc_swap::ArcSwap;
 use sqlx::{Any, Transaction, any::AnyRow};
 
 use super::{
@@ -14,6 +15,7 @@ use super::{
     retention::RetentionProgress,
     rows::{AnyQuery, catalog_row},
     server_lock::ServerLock,
+    summary::KeysByNumber,
     usage_reader::UsageReader,
 };
 use crate::{KeyHasher, MasterKeySource, RandomSource, StoreError, rows::CatalogRow, seal::Sealer};
@@ -36,6 +38,8 @@ pub(crate) struct SqlStore {
     pub(super) books: Bookkeeping,
     pub(super) retention: RetentionProgress,
     pub(super) keys: KnownKeys,
+    /// Service keys of the usage log that were looked up, by their numbers in the dictionary.
+    pub(super) key_numbers: ArcSwap<KeysByNumber>,
 }
 
 impl SqlStore {

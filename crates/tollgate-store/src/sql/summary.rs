@@ -36,6 +36,7 @@ use crate::{
     sampled_times::{add_sampled_times, sample_of},
     usage::has_times,
 };
+pub(super) use key_use::KeysByNumber;
 use labels::Labels;
 use ranges::{EndParts, SummarySource, TimeRange, cut_buckets, minutes, split_range, widen_to_pruned_hours};
 use rows::{EncodedTimes, TimesByGroup, merged};

@@ -5,9 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::json;
 use tollgate_testkit::{Postgres, Redis, Request, ScriptedResponse, TestGateway, TestGatewayBuilder, Upstream, wait_for};
 
 use crate::{
+    admin::Admin,
     load,
     support::{self, PROGRAM},
 };
@@ -114,6 +116,40 @@ fn budget_is_not_overspent_by_concurrent_requests_on_three_nodes() {
     assert_eq!(over, 0);
     assert!(served.iter().all(|count| (8..=10).contains(count)), "{served:?}");
     assert_verified(&nodes[0]);
+}
+
+/// Keys, members and counts of groups are read again only after a change, whichever node made it.
+#[test]
+fn lists_show_each_change_of_another_node_at_once() {
+    let Some(services) = Services::start("lists_show_each_change_of_another_node_at_once") else { return };
+    let [one, other, ..] = <[TestGateway; 3]>::try_from(services.nodes("")).unwrap();
+    let (one, other) = (Admin::named(one, "one"), Admin::named(other, "other"));
+    let names = |path: &str| -> Vec<String> {
+        let page = one.get(path);
+        page["items"].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let keys = || names("/admin/v1/keys?sort=name&search=listed");
+    let operators = || names("/admin/v1/members?sort=name&role=operator");
+    let keys_of_group = || {
+        let groups = one.get("/admin/v1/groups?use=true");
+        groups["items"].as_array().unwrap().iter().find(|group| group["name"] == "default").unwrap()["key_count"].as_u64().unwrap()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!((keys(), operators()), (Vec::new(), Vec::new()));
+    let before = keys_of_group();
+
+    let made = other.post("/admin/v1/keys", &json!({"name": "listed b", "member": "owner", "groups": ["default"]}));
+    assert_eq!((keys(), keys_of_group()), (vec!["listed b".to_owned()], before + 1));
+    let path = format!("/admin/v1/keys/{}", made["id"].as_str().unwrap());
+    other.patch(&path, &json!({"name": "listed a"}));
+    assert_eq!(keys(), ["listed a"]);
+    other.delete(&path);
+    assert_eq!((keys(), keys_of_group()), (Vec::new(), before));
+
+    other.post("/admin/v1/members", &json!({"name": "ada", "role": "operator"}));
+    assert_eq!(operators(), ["ada"]);
+    other.patch("/admin/v1/members/ada", &json!({"role": "member"}));
+    assert_eq!(operators(), none);
 }
 
 #[test]

@@ -5,11 +5,12 @@
 use std::{
     cmp::Reverse,
     collections::{HashMap, HashSet},
+    sync::Arc,
 };
 
 use tollgate_core::{KeyId, NanoUsd, Timestamp};
 use tollgate_store::{
-    KeyEntry, KeySpec, RowFilter, RowKind, StoredRow,
+    KeyEntry, KeySpec, ObjectScope, RowFilter, RowKind, StoredRow,
     fields::{FieldShape, Kind},
 };
 
@@ -58,7 +59,7 @@ pub(super) fn is_asked(query: &InputFields) -> bool {
 
 /// A key with the values that it is sorted by.
 struct Found {
-    entry: KeyEntry,
+    entry: Arc<KeyEntry>,
     expires_at: Option<Timestamp>,
     spent: NanoUsd,
     requests: u64,
@@ -71,7 +72,7 @@ impl Found {
     }
 
     /// A key without use.
-    fn of(entry: KeyEntry, expires_at: Option<Timestamp>) -> Self {
+    fn of(entry: Arc<KeyEntry>, expires_at: Option<Timestamp>) -> Self {
         Self { entry, expires_at, spent: NanoUsd(0), requests: 0, last_used: None }
     }
 }
@@ -98,7 +99,8 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     }
     order(&mut keys, sort);
     let begin = rows::index_after(&keys, after.as_deref(), |key, after| key.entry.id == after)?;
-    let ids: Vec<String> = keys.into_iter().skip(begin).take(context.limit() as usize + 1).map(|key| key.entry.id).collect();
+    let ids: Vec<String> =
+        keys.into_iter().skip(begin).take(context.limit() as usize + 1).map(|key| key.entry.id.clone()).collect();
     let rows = rows_by_id(context, RowKind::Key, ids.iter().cloned().collect()).await?;
     let page: Vec<&StoredRow> = ids.iter().filter_map(|id| rows.get(id)).collect();
     let specs = page.iter().map(|row| Ok((*row, row.read()?))).collect::<Result<Vec<(&StoredRow, KeySpec)>, ApiError>>()?;
@@ -144,16 +146,29 @@ async fn candidates(context: &RequestContext, filter: RowFilter, sort: &str) -> 
     let query = &context.query;
     let needs_specs = ["group", "state", "expires_within_days"].into_iter().any(|name| query.has(name)) || sort == "expires";
     if !needs_specs && filter.name.is_none() {
-        let entries = context.with_query_timeout(context.state.store.listing.key_entries(&filter, MAX_KEYS + 1)).await?;
-        if entries.len() > MAX_KEYS as usize {
-            return Err(too_many_keys());
-        }
-        return Ok(entries.into_iter().map(|entry| Found::of(entry, None)).collect());
+        let entries = entries(context, &filter).await?;
+        return Ok(entries.iter().map(|entry| Found::of(Arc::clone(entry), None)).collect());
     }
     let all: Vec<(StoredRow, KeySpec)> = rows::all(context, filter, MAX_KEYS as usize, too_many_keys).await?;
     let standing = Standing::of(context, &all.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
     let meeting = all.into_iter().filter(|(row, spec)| meets(query, row, spec, &standing));
-    Ok(meeting.map(|(row, spec)| Found::of(entry(row), spec.expires_at)).collect())
+    Ok(meeting.map(|(row, spec)| Found::of(Arc::new(entry(row)), spec.expires_at)).collect())
+}
+
+/// Search and sort data of the keys of a filter without a name.
+async fn entries(context: &RequestContext, filter: &RowFilter) -> Result<Arc<Vec<Arc<KeyEntry>>>, ApiError> {
+    let read = async {
+        let entries = context.with_query_timeout(context.state.store.listing.key_entries(filter, MAX_KEYS + 1)).await?;
+        if entries.len() > MAX_KEYS as usize {
+            return Err(too_many_keys());
+        }
+        Ok(entries.into_iter().map(Arc::new).collect())
+    };
+    let is_whole = filter.scope == ObjectScope::Everything && filter.parent.is_none() && filter.after.is_none() && !filter.removed;
+    if is_whole {
+        return context.state.catalog_lists.keys.get(context.revision().await?, read).await;
+    }
+    read.await.map(Arc::new)
 }
 
 fn too_many_keys() -> ApiError {

@@ -1,5 +1,7 @@
 //! Checklist of the set-up steps that a new gateway still lacks. It disappears when all are done.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use serde::Deserialize;
 
 use crate::{
@@ -55,7 +57,7 @@ pub(crate) async fn steps(request: &PageRequest) -> Result<Vec<Step>, ApiError> 
     let few = || get(&[("limit", "20")]);
     let channels: ApiPage<ChannelObject> = request.read(operations::LIST_CHANNELS, few()).await?;
     let keys: ApiPage<KeyObject> = request.read(operations::LIST_KEYS, few()).await?;
-    let records: ApiPage<Anything> = request.read(operations::LIST_USAGE, get(&[("limit", "1")])).await?;
+    let has_requests = has_requests(request).await?;
     let settings = request.state.gateway.settings();
     let has_url =
         settings.iter().any(|setting| ["console.url", "console.api_url"].contains(&setting.name) && setting.source != "default");
@@ -65,6 +67,16 @@ pub(crate) async fn steps(request: &PageRequest) -> Result<Vec<Step>, ApiError> 
         step(t.say("checklist.address"), t.say("checklist.address_hint"), "/setup/gateway", has_url),
         step(t.say("checklist.channel"), t.say("checklist.channel_hint"), "/setup/channel", has_channel),
         step(t.say("checklist.key"), t.say("checklist.key_hint"), "/setup/key", keys.items.iter().any(|key| !key.is_for_trying())),
-        step(t.say("checklist.request"), t.say("checklist.request_hint"), "/setup/key", !records.items.is_empty()),
+        step(t.say("checklist.request"), t.say("checklist.request_hint"), "/setup/key", has_requests),
     ])
+}
+
+/// Whether there has been a request. The log is not read again once it had one: its newest record is searched in all of its days.
+async fn has_requests(request: &PageRequest) -> Result<bool, ApiError> {
+    let known = &request.state.has_requests;
+    if !known.load(Relaxed) {
+        let records: ApiPage<Anything> = request.read(operations::LIST_USAGE, get(&[("limit", "1")])).await?;
+        known.store(!records.items.is_empty(), Relaxed);
+    }
+    Ok(known.load(Relaxed))
 }

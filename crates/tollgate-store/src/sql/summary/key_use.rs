@@ -1,6 +1,9 @@
 //! Requests and amounts of keys, without the texts of their groups.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use foldhash::fast::RandomState;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -28,6 +31,8 @@ use crate::{
 
 /// Maximum number of keys whose numbers are looked up one by one; for more, all keys are read.
 const MAX_LOOKUPS: usize = 500;
+/// Maximum number of keys whose numbers are kept in memory, 32 bytes each.
+const MAX_KNOWN_KEYS: usize = 100_000;
 /// Maximum number of keys that a query names; for more, all records of the time are read.
 const MAX_NAMED: usize = 500;
 /// Maximum number of parts that a query names; for more, all parts are read.
@@ -36,7 +41,7 @@ const MAX_PARTS: usize = 1_000;
 const ALL: usize = usize::MAX / 4;
 
 /// Keys by their numbers in the dictionary, of which a key that was renamed has several.
-type KeysByNumber = HashMap<i64, KeyId, RandomState>;
+pub(in crate::sql) type KeysByNumber = HashMap<i64, KeyId, RandomState>;
 
 struct KeyNumber(i64, KeyId);
 
@@ -133,17 +138,40 @@ impl SqlStore {
 
     /// The numbers of these keys, or of all.
     pub(super) async fn numbers_of_keys(&self, keys: Option<&[KeyId]>) -> Result<KeysByNumber, StoreError> {
-        let sql = format!("SELECT ref, id FROM names WHERE kind = {}", NameKind::Key.code());
-        let numbers: Vec<KeyNumber> = match keys {
+        match keys {
             Some(keys) if keys.len() <= MAX_LOOKUPS => {
                 let ids = keys.iter().map(KeyId::to_string).collect();
-                self.usage_reader.rows_with(SUMMARY, sql + " AND id", LookUp::Texts(ids)).await?
+                let sql = format!("SELECT ref, id FROM names WHERE kind = {} AND id", NameKind::Key.code());
+                let numbers: Vec<KeyNumber> = self.usage_reader.rows_with(SUMMARY, sql, LookUp::Texts(ids)).await?;
+                Ok(numbers.into_iter().map(|KeyNumber(number, key)| (number, key)).collect())
             }
-            Some(_) | None => self.usage_reader.rows(SUMMARY, sql, Vec::new()).await?,
-        };
-        let wanted: Option<HashSet<KeyId, IdHash>> = keys.map(|keys| keys.iter().copied().collect());
-        let is_wanted = |key: &KeyId| wanted.as_ref().is_none_or(|wanted| wanted.contains(key));
-        Ok(numbers.into_iter().filter(|KeyNumber(_, key)| is_wanted(key)).map(|KeyNumber(number, key)| (number, key)).collect())
+            Some(keys) => {
+                let wanted: HashSet<KeyId, IdHash> = keys.iter().copied().collect();
+                let numbers = self.numbers_of_all_keys().await?;
+                Ok(numbers.iter().filter(|(_, key)| wanted.contains(key)).map(|(number, key)| (*number, *key)).collect())
+            }
+            None => Ok((*self.numbers_of_all_keys().await?).clone()),
+        }
+    }
+
+    /// The dictionary's keys, of which only those are read that were added since the last call: the dictionary only grows, and numbers
+    /// are assigned in the order in which they become visible.
+    pub(super) async fn numbers_of_all_keys(&self) -> Result<Arc<KeysByNumber>, StoreError> {
+        let known = self.key_numbers.load_full();
+        let last = known.keys().max().copied().unwrap_or(0);
+        // With the plus sign SQLite looks the numbers up instead of the kind.
+        let sql = format!("SELECT ref, id FROM names WHERE ref > {last} AND +kind = {}", NameKind::Key.code());
+        let new: Vec<KeyNumber> = self.usage_reader.rows(SUMMARY, sql, Vec::new()).await?;
+        if new.is_empty() {
+            return Ok(known);
+        }
+        let mut all = (*known).clone();
+        all.extend(new.into_iter().map(|KeyNumber(number, key)| (number, key)));
+        let all = Arc::new(all);
+        if all.len() <= MAX_KNOWN_KEYS {
+            self.key_numbers.store(Arc::clone(&all));
+        }
+        Ok(all)
     }
 
     /// The filter without keys.

@@ -1,11 +1,15 @@
 //! Drops all but the largest groups before their texts are read. With ten thousand keys, reading the texts takes longer than the
 //! sums.
 
-use std::{cmp::Reverse, collections::HashSet};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
 
 use sqlx::{AssertSqlSafe, Row as _};
+use tollgate_core::IdHash;
 
-use super::{SUMMARY, packed::figure_of};
+use super::{KeysByNumber, SUMMARY, packed::figure_of};
 use crate::{
     Grouping, StoreError, SummaryBy,
     sql::{
@@ -36,6 +40,9 @@ impl SqlStore {
 
     /// The numbers of names that share their id with others.
     async fn numbers_of_renamed(&self, kind: NameKind) -> Result<HashSet<i64>, StoreError> {
+        if kind == NameKind::Key {
+            return Ok(with_equal_ids(&*self.numbers_of_all_keys().await?));
+        }
         let kind = kind.code();
         let sql = AssertSqlSafe(format!(
             "SELECT ref FROM names WHERE kind = {kind} \
@@ -43,6 +50,17 @@ impl SqlStore {
         ));
         Ok(self.fetch_as(SUMMARY, sqlx::query(sql), |row| row.try_get(0)).await?.into_iter().collect())
     }
+}
+
+/// The numbers whose id has several.
+fn with_equal_ids(keys: &KeysByNumber) -> HashSet<i64> {
+    let (mut first, mut found) = (HashMap::with_capacity_and_hasher(keys.len(), IdHash::default()), HashSet::new());
+    for (number, key) in keys {
+        if let Some(other) = first.insert(key, *number) {
+            found.extend([other, *number]);
+        }
+    }
+    found
 }
 
 fn largest(mut sums: Sums, wanted: usize, figure: fn(&GroupFigures) -> i64, kept: &HashSet<i64>) -> Sums {
@@ -62,6 +80,13 @@ fn largest(mut sums: Sums, wanted: usize, figure: fn(&GroupFigures) -> i64, kept
 mod tests {
     use super::*;
     use crate::sql::group_sums::FIGURES;
+
+    #[test]
+    fn renamed_keys_are_found() {
+        let key = |number: u8| tollgate_core::KeyId::from_parts(tollgate_core::Timestamp(0), [number; 10]);
+        let keys = [(1, key(1)), (2, key(2)), (3, key(1)), (4, key(3)), (5, key(1))].into_iter().collect();
+        assert_eq!(with_equal_ids(&keys), HashSet::from([1, 3, 5]));
+    }
 
     #[test]
     fn groups_equal_to_the_last_of_the_largest_are_kept() {

@@ -54,22 +54,22 @@ impl FromCells for LastRow {
     }
 }
 
-/// The last request of a key under one of its names.
-struct KeyRequest(i64, RequestId);
+/// A request of a key or of a member, by the number of one of its names.
+struct NumberedRequest(i64, RequestId);
 
-impl FromCells for KeyRequest {
+impl FromCells for NumberedRequest {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
         Ok(Self(cells.number()?, cells.request()?))
     }
 }
 
-/// A row of the log, by the number of its key or of its member.
-struct LoggedNumber(i64);
-
-impl FromCells for LoggedNumber {
-    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
-        Ok(Self(cells.number()?))
-    }
+/// The keys or members that were used last, by their numbers.
+#[derive(Default)]
+struct UsedLast {
+    /// Those whose last request is not read yet.
+    unread: Vec<i64>,
+    /// The last requests of the others.
+    requests: Vec<NumberedRequest>,
 }
 
 /// A member by its number in the dictionary.
@@ -120,10 +120,10 @@ impl SqlStore {
         let known = self.numbers_of_keys(Some(keys)).await?;
         let newest = newest_of_names(self.dialect, NewestColumns::Id);
         let sql = format!("SELECT names.ref, last.id FROM names {newest} WHERE names.ref");
-        let numbers = self.used_last(SummaryBy::Key, &known, most).await?;
-        let rows: Vec<KeyRequest> = self.usage_reader.rows_with(SUMMARY, sql, LookUp::Numbers(numbers)).await?;
+        let UsedLast { unread, mut requests } = self.used_last(SummaryBy::Key, &known, most).await?;
+        requests.extend(self.usage_reader.rows_with(SUMMARY, sql, LookUp::Numbers(unread)).await?);
         let mut last: HashMap<KeyId, Timestamp, IdHash> = HashMap::default();
-        for KeyRequest(number, request) in rows {
+        for NumberedRequest(number, request) in requests {
             let Some(key) = known.get(&number) else { continue };
             let at = last.entry(*key).or_insert_with(|| request.time());
             *at = request.time().max(*at);
@@ -153,32 +153,35 @@ impl SqlStore {
              {} WHERE names.ref",
             newest_request(self.dialect, NewestColumns::Id, "day.key", "day.minute"),
         );
-        let numbers = self.used_last(SummaryBy::Member, &known, most).await?;
+        let UsedLast { unread, requests } = self.used_last(SummaryBy::Member, &known, most).await?;
+        let read: Vec<MemberRequest> = self.usage_reader.rows_with(SUMMARY, sql, LookUp::Numbers(unread)).await?;
+        let found = requests.into_iter().filter_map(|NumberedRequest(number, request)| Some((*known.get(&number)?, request)));
         let mut last: BTreeMap<MemberId, Timestamp> = BTreeMap::new();
-        for MemberRequest(member, request) in self.usage_reader.rows_with(SUMMARY, sql, LookUp::Numbers(numbers)).await? {
+        for (member, request) in found.chain(read.into_iter().map(|MemberRequest(member, request)| (member, request))) {
             let known = last.entry(member).or_insert_with(|| request.time());
             *known = request.time().max(*known);
         }
         Ok(last.into_iter().collect())
     }
 
-    /// The numbers of the keys or members that were used last: of at least `most`, if so many were used at all.
+    /// The keys or members that were used last: at least `most`, if so many were used at all.
     async fn used_last<Id: Eq + Hash, S>(
         &self,
         by: SummaryBy,
         known: &HashMap<i64, Id, S>,
         most: usize,
-    ) -> Result<Vec<i64>, StoreError> {
+    ) -> Result<UsedLast, StoreError> {
         if known.len() <= most.max(MAX_LOOKUPS) {
-            return Ok(known.keys().copied().collect());
+            return Ok(UsedLast { unread: known.keys().copied().collect(), requests: Vec::new() });
         }
         // One that was renamed has several numbers, and all of them may be found.
         let most = most + known.len() - known.values().collect::<HashSet<&Id>>().len();
         let mut numbers: Numbers = known.keys().copied().collect();
         let refs = RefFilter::default();
         let query = SummaryQuery { by: by.into(), ..SummaryQuery::of_keys(self.dialect, &refs) };
-        let Some((begin, end)) = self.times_of_sums().await? else { return Ok(Vec::new()) };
-        let (mut used, mut pieces, mut gaps) = (Vec::new(), pieces_before(begin, end), 0);
+        let mut used = UsedLast::default();
+        let Some((begin, end)) = self.times_of_sums().await? else { return Ok(used) };
+        let (mut pieces, mut gaps) = (pieces_before(begin, end), 0);
         while let Some(piece) = pieces.pop_front() {
             let sums = self.sums_of_range(&query, piece, None).await?;
             if sums.is_empty() && gaps < MAX_GAPS {
@@ -191,29 +194,30 @@ impl SqlStore {
             let found: Vec<i64> =
                 sums.into_iter().map(|((number, _), _)| number).filter(|number| numbers.contains(number)).collect();
             // The newest records of a busy time may be enough, so that not all keys of that time have to be looked up.
-            if found.len() > MAX_LOOKUPS && used.len() + found.len() >= most {
-                let newest = self.newest_numbers(by, piece).await?;
-                let newest: Numbers = newest.into_iter().filter(|number| numbers.contains(number)).collect();
-                if used.len() + newest.len() >= most {
-                    used.extend(newest);
+            if found.len() > MAX_LOOKUPS && used.unread.len() + found.len() >= most {
+                let mut newest = self.newest_requests(by, piece).await?;
+                // The first request of each is its last one: none of them has requests after this time.
+                let mut unseen = numbers.clone();
+                newest.retain(|NumberedRequest(number, _)| unseen.remove(number));
+                if used.unread.len() + newest.len() >= most {
+                    used.requests = newest;
                     break;
                 }
             }
-            used.extend(found.into_iter().filter(|number| numbers.remove(number)));
-            if used.len() >= most {
+            used.unread.extend(found.into_iter().filter(|number| numbers.remove(number)));
+            if used.unread.len() >= most {
                 break;
             }
         }
         Ok(used)
     }
 
-    /// The numbers of the keys or members of the last records before the end of a time.
-    async fn newest_numbers(&self, by: SummaryBy, time: TimeRange) -> Result<Vec<i64>, StoreError> {
+    /// The last requests of a time, the newest first, by their keys or members.
+    async fn newest_requests(&self, by: SummaryBy, time: TimeRange) -> Result<Vec<NumberedRequest>, StoreError> {
         let column = super::column_of(by);
-        let end = RequestId::first_at(Timestamp(time.to.unwrap_or(i64::MAX)));
-        let sql = format!("SELECT {column} FROM usage WHERE id < $1 ORDER BY id DESC LIMIT {MAX_READ}");
-        let rows: Vec<LoggedNumber> = self.usage_reader.rows(SUMMARY, sql, vec![end]).await?;
-        Ok(rows.into_iter().map(|LoggedNumber(number)| number).collect())
+        let ids = [time.from.unwrap_or(0), time.to.unwrap_or(i64::MAX)].map(|at| RequestId::first_at(Timestamp(at)));
+        let sql = format!("SELECT {column}, id FROM usage WHERE id >= $1 AND id < $2 ORDER BY id DESC LIMIT {MAX_READ}");
+        self.usage_reader.rows(SUMMARY, sql, ids.to_vec()).await
     }
 
     /// From when until when there are sums, in microseconds.

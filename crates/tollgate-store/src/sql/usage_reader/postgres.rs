@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 
 use futures_util::TryStreamExt as _;
 use sqlx::{
-    AssertSqlSafe, PgPool, Postgres, Transaction,
+    AssertSqlSafe, Connection as _, PgPool, Postgres, Transaction,
     postgres::{PgArguments, PgConnectOptions, PgPoolOptions},
     query::Query,
 };
@@ -19,6 +19,7 @@ use crate::{
         cells::{FromCells, PostgresCells},
         connect::ACQUIRE_TIMEOUT,
         driver_error::failed,
+        pools::TESTED_AFTER,
     },
 };
 
@@ -38,6 +39,15 @@ impl PostgresReader {
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(ACQUIRE_TIMEOUT)
+            .test_before_acquire(false)
+            .before_acquire(|connection, times| {
+                Box::pin(async move {
+                    if times.idle_for >= TESTED_AFTER {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .after_connect(|connection, _| {
                 Box::pin(async move { sqlx::raw_sql(POSTGRES_SETUP).execute(connection).await.map(|_| ()) })
             })
