@@ -59,8 +59,9 @@ pub(crate) async fn steps(request: &PageRequest) -> Result<Vec<Step>, ApiError> 
     let keys: ApiPage<KeyObject> = request.read(operations::LIST_KEYS, few()).await?;
     let has_requests = has_requests(request).await?;
     let settings = request.state.gateway.settings();
-    let has_url =
-        settings.iter().any(|setting| ["console.url", "console.api_url"].contains(&setting.name) && setting.source != "default");
+    let is_set = |name: &str| settings.iter().any(|setting| setting.name == name && setting.source != "default");
+    // The address that the set-up detects is not stored; callers that send requests know it.
+    let has_url = is_set("console.url") || is_set("console.api_url") || has_requests;
     let has_channel = channels.items.iter().any(|channel| channel.provider != "echo" && channel.status == "on");
     let step = |label, hint, path: &str, is_done| Step { label, hint, link: request.url(path), is_done };
     Ok(vec![
