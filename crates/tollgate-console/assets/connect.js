@@ -8,6 +8,9 @@ const MAX_SHOWN = 300;
 const form = document.querySelector("[data-key-test]");
 const field = form?.querySelector("input");
 const result = form?.querySelector("[data-result]");
+const button = form?.querySelector("button");
+// Disabled until now: a form that is sent without this script only loads the page again.
+if (button) button.disabled = false;
 
 function show(name, { time = "", text = "", id } = {}) {
   const banner = form.querySelector(`[data-banner="${name}"]`).content.firstElementChild.cloneNode(true);
@@ -41,7 +44,6 @@ async function send(key) {
 
 form?.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const button = form.querySelector("button");
   if (button.disabled) return;
   const key = field.value.trim();
   // Other characters cannot be in a header.
