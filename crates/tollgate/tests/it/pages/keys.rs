@@ -197,7 +197,7 @@ fn keys_of_others_are_not_found_and_members_change_what_their_groups_allow() {
     for action in ["rotate", "disable"] {
         assert_eq!(eve.post(&admin.gateway, &format!("{path}/{action}"), &[]).status, 404, "{action}");
         let refused = ann.post(&admin.gateway, &format!("{path}/{action}"), &[]);
-        assert!(refused.status == 403 && refused.text().contains("Operators change the keys"), "{}", refused.text());
+        assert!(refused.status == 403 && refused.text().contains("Operators make and change the keys"), "{}", refused.text());
     }
     for (action, status) in [("", 404), ("/enable", 404), ("/revoke", 403)] {
         assert_eq!(ann.post(&admin.gateway, &format!("{path}{action}"), &[("typed_name", "ci")]).status, status, "{action}");
@@ -383,7 +383,7 @@ fn several_keys_are_changed_at_once() {
     assert_eq!(state(&one), json!("active"));
     let mut ann = signed_in(&admin, "ann");
     let locked = ann.post(&admin.gateway, "/key-selection/revoke", &both("typed_name", "2"));
-    assert!(locked.status == 422 && locked.text().contains("Operators change the keys"), "{}", locked.text());
+    assert!(locked.status == 422 && locked.text().contains("Operators make and change the keys"), "{}", locked.text());
     assert_eq!(ann.post(&admin.gateway, "/key-selection/move", &both("groups", "")).status, 404);
     assert_eq!(location(&op.post(&admin.gateway, "/key-selection/revoke", &both("typed_name", "2"))), "/keys");
     assert_eq!((state(&one), state(&two)), (json!("revoked"), json!("revoked")));
