@@ -29,6 +29,7 @@ mod ledger;
 mod listing;
 mod migrate;
 mod names;
+mod own_task;
 mod packed_sums;
 mod pages;
 mod partitions;

@@ -8,7 +8,6 @@ use sqlx::{
     postgres::{PgArguments, PgConnectOptions, PgPoolOptions},
     query::Query,
 };
-use tokio::task::JoinSet;
 use tollgate_core::RequestId;
 
 use super::{CONNECTIONS, FoldRows, LookUp};
@@ -19,6 +18,7 @@ use crate::{
         cells::{FromCells, PostgresCells},
         connect::ACQUIRE_TIMEOUT,
         driver_error::failed,
+        own_task::on_own_task,
         pools::TESTED_AFTER,
     },
 };
@@ -86,26 +86,21 @@ impl PostgresReader {
         (sql, ids): (&str, &[RequestId]),
         mut fold: F,
     ) -> Result<F, StoreError> {
-        let (query, pool) = (query(sql, ids), self.pool.clone());
-        // A separate task, so that queries of one answer are read on several threads. It ends when the set is dropped.
-        let mut task = JoinSet::new();
-        task.spawn(async move {
+        let (query, pool, database) = (query(sql, ids), self.pool.clone(), self.database.clone());
+        // Queries of one answer are read on several threads.
+        on_own_task(async move {
+            let failed = |error| failed(&database, operation, error);
             let mut rows = query.fetch(&pool);
-            while let Some(row) = rows.try_next().await? {
-                fold.row(&mut PostgresCells::new(&row))?;
+            while let Some(row) = rows.try_next().await.map_err(failed)? {
+                fold.row(&mut PostgresCells::new(&row)).map_err(failed)?;
                 if fold.is_done() {
                     break;
                 }
             }
             drop(rows);
             Ok(fold)
-        });
-        match task.join_next().await {
-            Some(Ok(folded)) => folded.map_err(|error| failed(&self.database, operation, error)),
-            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime is ending.
-            Some(Err(_)) | None => Err(StoreError::Cancelled),
-        }
+        })
+        .await
     }
 
     /// Begins a transaction with the snapshot that another one exported. Also returns the server's process.

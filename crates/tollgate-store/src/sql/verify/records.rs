@@ -1,6 +1,7 @@
 //! One pass over the records in order of arrival, in three concurrent stages. The first reads slices of records, the second checks
-//! each record by itself and adds it to the sums of its day, and the third compares the sums of each day with the stored ones. A
-//! stage is at most one slice or one day ahead of the next, so that memory is bounded by the sums of a few days.
+//! each record by itself and adds it to the sums of its day, and the third compares the sums of each day with the stored ones. The
+//! first has a task of its own: values of PostgreSQL are decoded in it, which takes most of the time. A stage is at most one slice or
+//! one day ahead of the next, so that memory is bounded by the sums of a few days.
 
 use std::{iter::Peekable, sync::Arc};
 
@@ -20,6 +21,7 @@ use crate::{
         append::BatchSums,
         columns::{ATTEMPTS, column_list},
         dialect::Dialect,
+        own_task::on_own_task,
         shared_snapshot::SnapshotReader,
         store::SqlStore,
         usage_rows::{
@@ -66,7 +68,7 @@ impl SqlStore {
         let (slices, sliced) = mpsc::channel(1);
         let (days, finished) = mpsc::channel(1);
         let ((), pass, compared) = tokio::try_join!(
-            read_slices(records, slices),
+            on_own_task(read_slices(records, slices)),
             self.check_slices(facts, sliced, days),
             compare_days(sums, (self.dialect, facts.pruned_until), finished)
         )?;
