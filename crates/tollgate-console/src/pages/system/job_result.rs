@@ -181,7 +181,7 @@ impl JobResult {
                     Said::new(number.as_u64().map_or_else(String::new, |size| format::bytes(t, size)))
                 }
                 Value::Number(number) => Said::new(number.as_u64().map_or_else(|| number.to_string(), format::integer)),
-                Value::Bool(false) if name.ends_with("_cut") => continue,
+                Value::Bool(false) if name == "dry_run" || name.ends_with("_cut") => continue,
                 Value::Bool(true) => Said::new(t.say("fact.yes")),
                 Value::Bool(false) => Said::new(t.say("fact.no")),
                 Value::Null | Value::Array(_) | Value::Object(_) => continue,
