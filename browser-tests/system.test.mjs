@@ -80,6 +80,7 @@ test("a backup is made, downloaded, checked and removed", async () => {
     await result(page);
     await page.getByText("It is whole and can be restored.").waitFor();
     await page.getByText("All sums agree.").waitFor();
+    await page.locator("dd", { hasText: /^\d+ \w{3} \d{4}, \d\d:\d\d UTC$/ }).waitFor();
     await checkPage(page, faults, "job, check of a backup");
     await screenshot(page, "job-backup-check.light");
     await page.goto(`${gateway.base}/system`);
