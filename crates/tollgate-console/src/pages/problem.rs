@@ -55,7 +55,7 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         return text.to_owned();
     }
     if !error.faults().is_empty() {
-        return file_faults::say(t, error.faults());
+        return format::capital(&file_faults::say(t, error.faults()));
     }
     let text = match (error.code(), error.param(), error.reason()) {
         ("wrong_login", ..) => t.say("problem.wrong_login"),
@@ -259,6 +259,8 @@ fn title(t: Locale, status: StatusCode) -> &'static str {
         StatusCode::FORBIDDEN => t.say("problem.title.forbidden"),
         StatusCode::NOT_FOUND => t.say("problem.title.not_found"),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => t.say("problem.title.busy"),
+        // A provider failed, not the gateway.
+        StatusCode::BAD_GATEWAY => t.say("problem.title.request"),
         status if status.is_client_error() => t.say("problem.title.request"),
         _ => t.say("problem.title.internal"),
     }

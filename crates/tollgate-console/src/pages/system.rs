@@ -92,7 +92,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
     let (t, is_admin) = (request.t(), request.is_admin());
     let jobs = request.read::<ApiPage<JobObject>>(operations::LIST_JOBS, get(&[("limit", JOBS)])).await?;
-    let backups = if is_admin { Some(BackupPart::load(request).await?) } else { None };
+    let backups = if is_admin { Some(BackupPart::load(request, state).await?) } else { None };
     let export = ExportPart::load(request).await?;
     let mut kinds = vec![
         ("doctor", t.say("system.doctor"), t.say("system.doctor_about"), "tool"),

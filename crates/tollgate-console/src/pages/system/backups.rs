@@ -92,10 +92,19 @@ pub(super) struct BackupFileCell {
     pub(super) name: String,
     pub(super) size: String,
     pub(super) link: String,
+    /// A removal for which another name was typed.
+    pub(super) refused: Option<RefusedRemoval>,
+}
+
+#[derive(Debug)]
+pub(super) struct RefusedRemoval {
+    pub(super) typed: String,
+    pub(super) fault: String,
 }
 
 impl BackupPart {
-    pub(super) async fn load(request: &PageRequest) -> Result<Self, ApiError> {
+    /// `state`: a form of the page that was refused.
+    pub(super) async fn load(request: &PageRequest, state: &FormState) -> Result<Self, ApiError> {
         let schedule: ScheduleObject = request.read(operations::GET_BACKUP_SCHEDULE, ApiCall::default()).await?;
         let backups = match schedule.folder_fault {
             None => request.read::<ApiPage<BackupObject>>(operations::LIST_BACKUPS, ApiCall::default()).await?.items,
@@ -107,6 +116,13 @@ impl BackupPart {
         let failed = schedule.failures.iter().map(|it| (it.since.clone(), failed_row(t, it)));
         let mut rows: Vec<(String, BackupRow)> = made.chain(failed).collect();
         rows.sort_by(|(one, _), (other, _)| other.cmp(one));
+        if let Some(fault) = state.fault(control::TYPED_NAME) {
+            let mut files = rows.iter_mut().filter_map(|(_, row)| row.file.as_mut());
+            if let Some(file) = files.find(|file| file.name == request.path_param("name")) {
+                let typed = state.value(control::TYPED_NAME).to_owned();
+                file.refused = Some(RefusedRemoval { typed, fault: fault.to_owned() });
+            }
+        }
         Ok(Self {
             is_supported: schedule.supported,
             mark: mark(t, &schedule),
@@ -151,7 +167,7 @@ fn row(t: Locale, link: String, backup: BackupObject) -> BackupRow {
         mark: check,
         marked: backup.check.as_ref().and_then(|check| format::time(t, &check.at)),
         fault: backup.check.and_then(|check| check.fault).map(|fault| format::capital(&fault)),
-        file: Some(BackupFileCell { name: backup.name, size: format::bytes(t, backup.bytes), link }),
+        file: Some(BackupFileCell { name: backup.name, size: format::bytes(t, backup.bytes), link, refused: None }),
     }
 }
 
@@ -192,8 +208,7 @@ pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageF
     match removed {
         Ok(_) => Ok(PageReply::redirect(&request.url("/system")).toast(Toast::Removed)),
         Err(error) => {
-            // Every backup has this field, so the fault is shown above the list.
-            let state = FormState::refused_at(request.t(), &request.form, &error, None)?;
+            let state = FormState::refused(request.t(), &request.form, &error, &[control::TYPED_NAME])?;
             super::system_page(&request, &state).await
         }
     }

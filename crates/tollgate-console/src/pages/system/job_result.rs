@@ -176,12 +176,15 @@ impl JobResult {
         for (name, value) in result.as_object().into_iter().flatten() {
             let said = match value {
                 Value::String(text) if name == "removed_message" => job_text::removed(t, text),
+                Value::String(text) if name == "made_at" => {
+                    Said::new(format::time(t, text).map_or_else(|| text.clone(), |at| at.text))
+                }
                 Value::String(text) => Said::new(text),
                 Value::Number(number) if name == "bytes" => {
                     Said::new(number.as_u64().map_or_else(String::new, |size| format::bytes(t, size)))
                 }
                 Value::Number(number) => Said::new(number.as_u64().map_or_else(|| number.to_string(), format::integer)),
-                Value::Bool(false) if name.ends_with("_cut") => continue,
+                Value::Bool(false) if name == "dry_run" || name.ends_with("_cut") => continue,
                 Value::Bool(true) => Said::new(t.say("fact.yes")),
                 Value::Bool(false) => Said::new(t.say("fact.no")),
                 Value::Null | Value::Array(_) | Value::Object(_) => continue,
