@@ -51,6 +51,8 @@ pub(crate) struct LayoutMember {
     pub(crate) name: String,
     pub(crate) initial: String,
     pub(crate) role: &'static str,
+    /// What the search finds.
+    pub(crate) search_hint: &'static str,
     /// The token with a mask that is new for each answer.
     pub(crate) csrf_token: String,
 }
@@ -253,6 +255,7 @@ impl Layout {
             initial: signed_in.member.name.chars().next().map(|first| first.to_uppercase().to_string()).unwrap_or_default(),
             name: signed_in.member.name.clone(),
             role: role(t, signed_in.member.role.into()),
+            search_hint: if is_seen(SeenBy::Role(AdminScope::Operator)) { t.say("search.hint") } else { t.say("search.hint_own") },
             csrf_token: csrf::masked(&signed_in.csrf_token, &request.state.identity.random),
         });
         Self {

@@ -8,7 +8,7 @@ use crate::{
     api_error::ApiError,
     pages::{
         budgets,
-        control::{self, Choice, Control, ControlSection, TYPED_NAME, limit_text},
+        control::{self, Choice, Control, ControlKind, ControlSection, TYPED_NAME, limit_text},
         form::{FormData, FormState},
         groups::{self, PriceLimitObject},
         locale::Locale,
@@ -97,6 +97,18 @@ pub(super) fn group_choice(t: Locale, state: &FormState, known: &[KnownGroup]) -
         fault: state.fault("groups").map(str::to_owned),
         ..state.chosen(GROUP, t.say("keys.groups"), choices).hint(t.say("keys.groups_choose_hint")).ordered(t.say("form.move_up"))
     })
+}
+
+/// The same for members whose default group is not one of these: keys need a chosen group, and if there is none yet, it is the first.
+pub(super) fn group_choice_without_default(t: Locale, state: &FormState, known: &[KnownGroup]) -> Option<Control> {
+    let mut control = group_choice(t, state, known)?.hint(t.say("keys.groups_own_hint"));
+    if let ControlKind::Checks(choices) = &mut control.kind
+        && choices.iter().all(|choice| !choice.is_chosen)
+        && let Some(first) = choices.first_mut()
+    {
+        first.is_chosen = true;
+    }
+    Some(control)
 }
 
 fn typed_groups(text: &str) -> Vec<String> {
@@ -313,7 +325,6 @@ mod tests {
     use askama::Template as _;
 
     use super::*;
-    use crate::pages::control::ControlKind;
 
     /// 29 November 2026, 12:00 UTC.
     const NOW: Timestamp = Timestamp(1_795_953_600_000_000);
@@ -373,6 +384,21 @@ mod tests {
         let error = ApiError::value("groups", "x");
         let state = refused(Locale::EN, &FormData::parse(b"group=a"), error).unwrap();
         assert!(group_choice(Locale::EN, &state, &known()).unwrap().has_fault());
+    }
+
+    #[test]
+    fn without_the_default_group_the_first_one_is_chosen() {
+        let known: Vec<KnownGroup> =
+            ["a", "b"].map(|name| KnownGroup { name: name.to_owned(), label: name.to_owned(), about: None }).into();
+        let chosen = |form: &[u8]| {
+            let state = FormState::of(FormData::parse(form));
+            let ControlKind::Checks(choices) = group_choice_without_default(Locale::EN, &state, &known).unwrap().kind else {
+                panic!()
+            };
+            choices.into_iter().map(|choice| (choice.value, choice.is_chosen)).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(b""), [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert_eq!(chosen(b"group=b"), [("b".to_owned(), true), ("a".to_owned(), false)]);
     }
 
     #[test]

@@ -156,8 +156,9 @@ impl NewKeyFields {
         let groups = if request.is_operator() {
             choice_of_all(request, state).await?
         } else {
+            let has_default = own.iter().any(|group| group.default);
             let own: Vec<form::KnownGroup> = own.into_iter().map(|group| choice(t, group)).collect();
-            form::group_choice(t, state, &own)
+            if has_default { form::group_choice(t, state, &own) } else { form::group_choice_without_default(t, state, &own) }
         };
         let member = || state.text("member", t.say("keys.member")).hint(t.say("keys.member_hint"));
         let shape = form::Shape { names_groups: groups.is_none(), ..form::Shape::new(request.is_operator()) };
