@@ -50,7 +50,8 @@ async function axeIn(page) {
   };
 }
 
-async function checkLayout(page, faults, name) {
+// Overflow and errors of the browser.
+export async function checkLayout(page, faults, name) {
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   assert.ok(overflow <= 0, `${name} is ${overflow} px too wide`);
   assert.deepEqual(faults, [], `errors of the browser on ${name}`);

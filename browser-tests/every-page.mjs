@@ -1,12 +1,43 @@
 // Every page of the console: an address for each route of the table of pages, and the rows that the addresses name.
 import { readFileSync } from "node:fs";
-import { PASSWORD, callApi } from "./owner.mjs";
+import { authenticator } from "./authenticator.mjs";
+import { VIEWS } from "./browser.mjs";
+import { PASSWORD, asMember, callApi } from "./owner.mjs";
 
 // The lines of the table of pages with a method: {path, seenBy}. A test of the console compares the list with the table.
 export function pageRoutes(method) {
   const lines = readFileSync(process.env.PAGE_ROUTES, "utf8").trim().split("\n").map((line) => line.split(" "));
   return lines.filter(([of]) => of === method).map(([, path, seenBy]) => ({ path, seenBy }));
 }
+
+// It redirects, or is a file.
+export const isNoPage = (path) => path === "/" || path.endsWith(".csv");
+
+// Unfolds everything that is folded, such as the tables of charts, except menus, which cover the elements below them. Of the hundreds
+// of similar parts of the API references only some are kept, because axe takes seconds for all.
+export const unfold = (page) => page.evaluate(() => {
+  for (const folded of document.querySelectorAll("main details:not(.menu-down)")) folded.open = true;
+  for (const part of [...document.querySelectorAll("main article")].slice(30)) part.remove();
+});
+
+// Names of products, of formats and of rows.
+const NAMES = ["Cherry Studio", "JSON Schema", "Open WebUI", "edge passkey"];
+
+// Texts and names of elements with two English words side by side, except code, messages of callers, and what is marked as English.
+export const englishOn = (page) => page.evaluate((names) => {
+  const found = new Set();
+  const add = (element, text) => {
+    const left = [...names, navigator.userAgent].reduce((left, name) => left.replaceAll(name, ""), text);
+    const isMarked = element.closest("[lang]").lang !== "zh-CN" || element.closest("code, pre, kbd, .message, template, noscript, script");
+    if (/[a-z]{2,} [a-z]{2,}/i.test(left) && !isMarked && element.checkVisibility()) found.add(text.trim());
+  };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) add(texts.currentNode.parentElement, texts.currentNode.data);
+  for (const name of ["title", "aria-label", "placeholder", "alt"]) {
+    for (const element of document.querySelectorAll(`body [${name}]`)) add(element, element.getAttribute(name));
+  }
+  return [...found];
+}, NAMES);
 
 // Repeats a request until the answer fits, for up to ten seconds.
 export async function until(ask, fits) {
@@ -55,6 +86,23 @@ export async function makeRows(page, gateway) {
   };
 }
 
+// Adds a passkey on the profile of a member and returns its id. Browsers offer passkeys only at host names.
+export async function makePasskey(browser, gateway, name) {
+  const local = { base: gateway.base.replace("127.0.0.1", "localhost") };
+  let id;
+  await asMember(name, browser, local, VIEWS.light, async (page) => {
+    await authenticator(page);
+    await page.goto(`${local.base}/profile`);
+    await page.getByLabel("Name", { exact: true }).fill("edge passkey");
+    await page.locator("#password_for_passkey").fill(PASSWORD);
+    await page.getByRole("button", { name: "Add a passkey" }).click();
+    await page.getByRole("button", { name: "Make the passkey" }).click();
+    await page.getByText("The passkey was added.").waitFor();
+    id = (await page.locator("a[href*='/profile/passkeys/']").getAttribute("href")).split("/").pop();
+  });
+  return id;
+}
+
 // Pages that show nothing without a query, or more with one.
 const queries = (rows) => ({
   "/channel-selection/edit": { channel: rows.channelId },
@@ -81,7 +129,7 @@ const queries = (rows) => ({
 // An address of a route, with the rows of `makeRows`.
 export function addressOf({ path }, rows) {
   const first = path.split("/")[1];
-  const names = { channels: rows.channel, setup: rows.channel, groups: rows.group, members: rows.member, alerts: rows.destination, settings: rows.setting };
+  const names = { channels: rows.channel, setup: rows.channel, groups: rows.group, members: rows.member, alerts: rows.destination, settings: rows.setting, system: rows.backup };
   const values = {
     ...rows, name: names[first], "*name": rows.model, admin_key: rows.adminKey, invite: rows.inviteId,
   };

@@ -1,9 +1,11 @@
-// Names of maximum length, on a phone: no page is wider than the screen, and touch targets are large enough.
+// Pages on a phone, with names of maximum length, and each page of the table: none is wider than the screen, and touch targets are large
+// enough.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { VIEWS, checkPage, screenshot } from "./browser.mjs";
-import { asOwner, callApi as call } from "./owner.mjs";
-import { browser, gateway, useGateway } from "./suite.mjs";
+import { VIEWS, checkLayout, checkPage, openPage, screenshot } from "./browser.mjs";
+import { addressOf, isNoPage, makePasskey, makeRows, pageRoutes, unfold, until } from "./every-page.mjs";
+import { PASSWORD, asMember, asOwner, callApi as call } from "./owner.mjs";
+import { browser, chat, gateway, useGateway } from "./suite.mjs";
 
 const MODEL = `acme/${"long-context-".repeat(9)}model`;
 const KEY = `key-${"of-a-team-with-a-long-name-".repeat(3)}x`;
@@ -23,6 +25,8 @@ const tooSmall = (page) => page.evaluate(() => {
   };
   const small = [...controls].filter((control) => {
     if (!control.checkVisibility() || control.closest(".dock, details:not([open]) > :not(summary)")) return false;
+    // What is opened beside a list covers the list.
+    if (document.querySelector(".drawer") && !control.closest(".drawer")) return false;
     control.scrollIntoView({ block: "center" });
     return !isHit(control, -21) || !isHit(control, 21);
   });
@@ -154,4 +158,57 @@ test("on a phone the period of the usage log is one button, and the playground a
     assert.ok(await top("#secret") < await top("#message"), "without a key it is asked for first");
     await checkPage(page, faults, "playground without a key");
   });
+});
+
+// A member with a password, a key, a record with its contents, and a passkey.
+async function makeReader(page, rows) {
+  const make = (path, body) => call(page, "POST", `/admin/v1/${path}`, body);
+  const member = "narrow member";
+  const { id } = await make("members", { name: member });
+  const { token } = await make(`members/${id}/password-link`, { password: PASSWORD });
+  const used = await fetch(`${gateway.base}/admin/v1/password-links/use`, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ token, new_password: PASSWORD }),
+  });
+  assert.equal(used.status, 200, await used.text());
+  await call(page, "PATCH", `/admin/v1/groups/${encodeURIComponent(rows.group)}`, { self_service: true });
+  const key = await make("keys", { name: "narrow key", member, groups: [rows.group], log_contents: true });
+  const ask = () => chat(key.key, { model: rows.model, messages: [{ role: "user", content: "Hello" }] });
+  const record = await until(ask, () => true);
+  await until(() => call(page, "GET", `/admin/v1/usage/${record}/contents`), () => true);
+  return { member, key: key.id, record, passkey: await makePasskey(browser, gateway, member) };
+}
+
+test("every page fits on a phone, with everything unfolded and touch targets that are large enough", async () => {
+  let rows;
+  let reader;
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
+    await page.goto(`${gateway.base}/profile`);
+    rows = await makeRows(page, gateway);
+    reader = await makeReader(page, rows);
+  });
+  const wrong = [];
+  const visitAll = async (page, faults, seenBy, own = {}) => {
+    for (const route of pageRoutes("GET").filter((route) => !isNoPage(route.path) && seenBy.includes(route.seenBy))) {
+      const address = addressOf(route, { ...rows, ...own });
+      const answer = await page.goto(gateway.base + address);
+      assert.equal(answer.status(), route.path === "/setup" ? 400 : 200, address);
+      assert.equal(new URL(page.url()).pathname, address.split("?")[0], "it redirects");
+      const checkTargets = async () => wrong.push(...(await tooSmall(page)).map((control) => `${address}: ${control}`));
+      await checkTargets();
+      if (await page.locator(".drawer").count()) {
+        await page.locator(".drawer [data-close]").first().click();
+        await page.locator(".drawer").waitFor({ state: "detached" });
+        await checkTargets();
+      }
+      await unfold(page);
+      await checkLayout(page, faults, address).catch((error) => wrong.push(`${error.message} ${faults}`));
+      faults.length = 0;
+    }
+  };
+  await asOwner(browser, gateway, VIEWS.phone, (page, faults) => visitAll(page, faults, ["operator", "admin"]));
+  await asMember(reader.member, browser, gateway, VIEWS.phone, (page, faults) => visitAll(page, faults, ["member"], reader));
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.phone, locale: "en" });
+  await visitAll(page, faults, ["anyone"]);
+  await context.close();
+  assert.deepEqual(wrong, []);
 });

@@ -12,9 +12,10 @@ export async function setPassword(page, gateway) {
   await page.waitForURL("**/setup/gateway");
 }
 
-export async function signIn(page, gateway) {
+// Signs in as the admin, or as another member with the same password.
+export async function signIn(page, gateway, name = "owner") {
   await page.goto(`${gateway.base}/sign-in`);
-  await page.locator("#login").fill("owner");
+  await page.locator("#login").fill(name);
   await page.locator("#password").fill(PASSWORD);
   await page.locator("main button.primary").click();
   await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
@@ -27,13 +28,15 @@ export async function setUp(browser, gateway) {
   await context.close();
 }
 
-// A page of a new session of the admin, in English unless the options say otherwise.
-export async function asOwner(browser, gateway, options, use) {
+// A page of a new session of a member, in English unless the options say otherwise.
+export async function asMember(name, browser, gateway, options, use) {
   const { context, page, faults } = await openPage(browser, { locale: "en", ...options });
-  await signIn(page, gateway);
+  await signIn(page, gateway, name);
   await use(page, faults, context);
   await context.close();
 }
+
+export const asOwner = (...rest) => asMember("owner", ...rest);
 
 // Sends a request of the admin API from a page of the admin, and returns the answer. `headers` are sent, too.
 export async function callApi(page, method, path, body, headers = {}) {

@@ -2,14 +2,11 @@
 // who prefer none, and without JavaScript.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { authenticator } from "./authenticator.mjs";
 import { VIEWS, checkBothThemes, checkWithoutColours, openPage } from "./browser.mjs";
-import { addressOf, makeRows, pageRoutes } from "./every-page.mjs";
-import { PASSWORD, asOwner, callApi, signIn } from "./owner.mjs";
+import { addressOf, isNoPage, makePasskey, makeRows, pageRoutes, unfold } from "./every-page.mjs";
+import { asOwner } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
 
-// It redirects, or is a file.
-const isNoPage = (path) => path === "/" || path.endsWith(".csv");
 // Members are redirected, or need no link.
 const OF_VISITORS = ["/invite", "/register", "/reset-password", "/setup", "/sign-in"];
 const pages = pageRoutes("GET").filter(({ path }) => !isNoPage(path));
@@ -20,29 +17,12 @@ let rows;
 
 useGateway({ prepare: makeEverything });
 
-// Browsers offer passkeys only at host names.
-async function makePasskey() {
-  const local = { base: gateway.base.replace("127.0.0.1", "localhost") };
-  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await authenticator(page);
-  await signIn(page, local);
-  await page.goto(`${local.base}/profile`);
-  await page.getByLabel("Name", { exact: true }).fill("edge passkey");
-  await page.locator("#password_for_passkey").fill(PASSWORD);
-  await page.getByRole("button", { name: "Add a passkey" }).click();
-  await page.getByRole("button", { name: "Make the passkey" }).click();
-  await page.getByText("The passkey was added.").waitFor();
-  const { items } = await callApi(page, "GET", "/admin/v1/members/owner/passkeys");
-  await context.close();
-  return items[0].id;
-}
-
 async function makeEverything() {
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
     await page.goto(`${gateway.base}/profile`);
     rows = await makeRows(page, gateway);
   });
-  rows.passkey = await makePasskey();
+  rows.passkey = await makePasskey(browser, gateway, "owner");
 }
 
 async function visit(page, route) {
@@ -52,13 +32,6 @@ async function visit(page, route) {
   assert.equal(new URL(page.url()).pathname + new URL(page.url()).search, address, "it redirects");
   return address;
 }
-
-// Unfolds everything that is folded, such as the tables of charts, except menus, which cover the elements below them. Of the hundreds
-// of similar parts of the API references only some are kept, because axe takes seconds for all.
-const unfold = (page) => page.evaluate(() => {
-  for (const folded of document.querySelectorAll("main details:not(.menu-down)")) folded.open = true;
-  for (const part of [...document.querySelectorAll("main article")].slice(30)) part.remove();
-});
 
 // Animations and transitions that take more than 10 ms, and smooth scrolling.
 const moving = (page) => page.evaluate(() => {

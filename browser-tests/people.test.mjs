@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
-import { PASSWORD } from "./owner.mjs";
+import { PASSWORD, signIn } from "./owner.mjs";
 import { browser, gateway, useGateway } from "./suite.mjs";
 
 useGateway({ isSetUp: false });
@@ -30,14 +30,6 @@ async function look(path, name, prepare = () => {}) {
     await screenshot(page, `${name}.${view}.${locale}`);
     await context.close();
   }
-}
-
-async function signInAs(page, name) {
-  await page.goto(`${gateway.base}/sign-in`);
-  await page.locator("#login").fill(name);
-  await page.locator("#password").fill(PASSWORD);
-  await page.locator("main button.primary").click();
-  await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
 }
 
 test("the first admin chooses a name, and who may register", async () => {
@@ -87,7 +79,7 @@ test("a visitor registers and reads what is left", async () => {
 });
 
 test("a member chooses when to be notified", async () => {
-  const asBen = (page) => signInAs(page, "ben");
+  const asBen = (page) => signIn(page, gateway, "ben");
   await look("/profile", "profile-notices", asBen);
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await asBen(page);
@@ -103,7 +95,7 @@ test("a member chooses when to be notified", async () => {
   await context.close();
   // With a key the home page shows the balance, which is 0 and so below a dollar.
   const admin = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signInAs(admin.page, "ada");
+  await signIn(admin.page, gateway, "ada");
   await admin.page.goto(`${gateway.base}/keys/new?member=ben`);
   await admin.page.locator("#name").fill("of ben");
   const member = admin.page.locator("#member");
@@ -113,6 +105,6 @@ test("a member chooses when to be notified", async () => {
   await look("/console", "home-notice", asBen);
   await set(admin.page, "access.registration", "off");
   await look("/register", "register-closed");
-  await look("/members/invites", "invites-off", (page) => signInAs(page, "ada"));
+  await look("/members/invites", "invites-off", (page) => signIn(page, gateway, "ada"));
   await admin.context.close();
 });
