@@ -161,7 +161,7 @@ test("the usage log of a member has what he is charged, and nothing of providers
   });
 });
 
-test("the playground answers under a key of the member, and models have the prices of his group", async () => {
+test("the playground answers under a key of the member, and models have the prices of the group", async () => {
   await asMember(own.member, browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/models/${MODEL}`);
     const price = page.getByRole("row", { name: /^crew / });
@@ -212,7 +212,7 @@ test("pages and forms of operators, and what belongs to others, are answered 404
     const answered = [];
     for (const [method, path] of asked) if (await ask(method, path) !== 404) answered.push(`${method} ${path}`);
     assert.deepEqual(answered, []);
-    assert.equal(await ask("GET", `/keys/${own.key}`), 200, "his own is found");
+    assert.equal(await ask("GET", `/keys/${own.key}`), 200, "the own key is found");
     assert.equal(await ask("GET", `/log/${own.record}`), 200);
     for (const path of [`/keys/${rows.key}`, `/log/${rows.record}`, "/channels"]) {
       assert.equal((await page.goto(gateway.base + path)).status(), 404);
@@ -280,7 +280,7 @@ test("every page of members fits on a phone", async () => {
 
 const statusWith = async (key) => (await fetch(`${gateway.base}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status;
 
-test("the member replaces his key, and revokes it", async () => {
+test("the member replaces a key, and revokes it", async () => {
   await asMember(own.member, browser, gateway, VIEWS.phone, async (page, faults) => {
     assert.equal(await statusWith(own.secret), 200);
     await page.goto(`${gateway.base}/keys/${own.key}`);

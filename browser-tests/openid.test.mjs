@@ -8,7 +8,7 @@ import { browser, gateway, useGateway } from "./suite.mjs";
 import { signOut, visit } from "./visitors.mjs";
 
 const verified = (sub, email) => ({ sub, preferred_username: sub, email, email_verified: true });
-const PEOPLE = { Ida: verified("ida-1", "ida@example.com"), Stranger: verified("stranger-1", "stranger@example.com") };
+const PEOPLE = { Ida: verified("ida-1", "ida@example.com"), Omar: verified("omar-1", "omar@example.com") };
 const settings = {};
 let openid;
 
@@ -36,7 +36,7 @@ async function chooseAtProvider(page, name, from = "/sign-in") {
   await page.getByRole("link", { name, exact: true }).click();
 }
 
-test("a member whom an admin made with an e-mail address signs in at the OpenID provider", async () => {
+test("a member with the e-mail address of an account signs in at the OpenID provider", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
     await page.goto(`${gateway.base}/members/new`);
     await page.locator("#name").fill("ida");
@@ -68,7 +68,7 @@ test("a member whom an admin made with an e-mail address signs in at the OpenID 
 test("a sign-in at the OpenID provider that is refused says why, and can be begun again", async () => {
   const cases = [
     ["Cancel", 401, "The OpenID provider did not complete the sign-in. Begin again."],
-    ["Stranger", 403, "This account may not sign in here. Ask an admin for an invite."],
+    ["Omar", 403, "This account may not sign in here. Ask an admin for an invite."],
     ["Ida", 502, "The sign-in at the OpenID provider failed. Begin again;", (claims) => ({ ...claims, nonce: "of another sign-in" })],
     ["Ida", 502, "The sign-in at the OpenID provider failed. Begin again;", (claims) => ({ ...claims, aud: "another client" })],
   ];
@@ -90,7 +90,7 @@ test("a sign-in at the OpenID provider that is refused says why, and can be begu
     });
   }
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
-    await page.goto(`${gateway.base}/members?search=stranger`);
+    await page.goto(`${gateway.base}/members?search=omar`);
     await page.getByText("No member matches.").waitFor();
   });
 });

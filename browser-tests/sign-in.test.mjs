@@ -25,7 +25,7 @@ async function choosePassword(page, password) {
   await page.locator("main button.primary").click();
 }
 
-// Invites somebody by the page, and returns the link that it shows.
+// Makes an invite by the page, and returns the link that it shows.
 async function invite(note) {
   let link;
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
@@ -56,7 +56,7 @@ test("the link of an invite makes a member once", async () => {
     assert.equal((await page.goto(`${gateway.base}/channels`)).status(), 404);
     await page.getByText("There is no such page, or it is not yours.").waitFor();
 
-    await second.locator("#name").fill("somebody else");
+    await second.locator("#name").fill("second");
     await choosePassword(second, PASSWORD);
     await second.getByText(INVALID_LINK).waitFor();
   }));
@@ -71,7 +71,7 @@ test("the link of an invite makes a member once", async () => {
     const row = page.locator("tr", { hasText: "Lin Wei" });
     await row.getByText("Accepted").waitFor();
     await row.getByRole("link", { name: "lin", exact: true }).waitFor();
-    await page.goto(`${gateway.base}/members?search=somebody`);
+    await page.goto(`${gateway.base}/members?search=second`);
     await page.getByText("No member matches.").waitFor();
   });
 });

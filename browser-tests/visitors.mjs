@@ -2,7 +2,7 @@
 import { VIEWS, openPage } from "./browser.mjs";
 import { browser, gateway } from "./suite.mjs";
 
-// A browser in which nobody is signed in.
+// A browser without a session.
 export async function visit(use) {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await use(page, faults);
