@@ -193,7 +193,7 @@ pub enum Availability {
 pub struct HealthStatus {
     pub availability: Availability,
     /// Share of its weight it keeps, in thousandths ([`AccountHealth::share`]).
-    pub share: u16,
+    pub share: u32,
     /// Average time to the first content, in microseconds; 0: unknown.
     pub first_token_us: u64,
     /// Average time to a complete answer, in microseconds; 0: unknown.

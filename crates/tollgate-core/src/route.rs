@@ -249,7 +249,7 @@ impl RouteInput<'_, '_> {
     fn pick(&self, filter: &mut CandidateFilter<'_, '_, '_>, depth: PlanDepth, random: &mut dyn FnMut() -> u32) -> Vec<Candidate> {
         let max_attempts = depth.max_attempts();
         let costs = |it: &Candidate| self.cost_for_order(it);
-        let order = RankCriteria { routing: self.offer.group.routing, has_affinity: self.summary.affinity.is_some(), cost: &costs };
+        let order = RankCriteria { routing: self.offer.group.routing, affinity: self.summary.affinity, cost: &costs };
         let mut eligible = std::mem::take(&mut filter.eligible);
         if !filter.needs_translation {
             return pick(eligible, max_attempts, order, random);

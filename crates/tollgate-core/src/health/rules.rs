@@ -52,8 +52,8 @@ impl AccountHealth {
 
     /// Share of its weight the account keeps, in thousandths: 1,000 when nothing fails, at least 50, so that a failing account
     /// still gets traffic that can show its recovery.
-    pub fn share(&self) -> u16 {
-        1_000_u16.saturating_sub(u16::try_from(self.error_average / 1_000).unwrap_or(u16::MAX)).max(50)
+    pub fn share(&self) -> u32 {
+        (1_000 - self.error_average.min(MILLION) / 1_000).max(50)
     }
 
     /// The part of it that routing reads.

@@ -45,7 +45,7 @@ impl HealthSnapshot {
             HealthState::Resting { until, why, .. } => (RESTING | resting_bits(why), until.map_or(NO_END, micros)),
             HealthState::Probing { since, why } => (PROBING | why.map_or(0, cooling_bits), micros(since)),
         };
-        let missing = u64::from(1_000_u16.saturating_sub(health.share()));
+        let missing = u64::from(1_000_u32.saturating_sub(health.share()));
         Self {
             state: u64::from(kind) << STATE_BITS | time,
             latency: missing << LATENCY_BITS
@@ -58,10 +58,10 @@ impl HealthSnapshot {
         if self == Self::default() {
             return HealthStatus::HEALTHY;
         }
-        let missing = u16::try_from(self.latency >> LATENCY_BITS).unwrap_or(0);
+        let missing = u32::try_from(self.latency >> LATENCY_BITS).unwrap_or(0);
         HealthStatus {
             availability: self.state().availability(now),
-            share: 1_000_u16.saturating_sub(missing),
+            share: 1_000_u32.saturating_sub(missing),
             first_token_us: low_bits(self.latency >> TIME_BITS, TIME_BITS) * LATENCY_UNIT_US,
             whole_answer_us: low_bits(self.latency, TIME_BITS) * LATENCY_UNIT_US,
         }

@@ -4,10 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use tollgate_protocol::{Method, Protocol, RequestExtras};
 
-use super::{
-    CapacityLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput,
-    rank::{Candidate, affinity_hash},
-};
+use super::{CapacityLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput, rank::Candidate};
 use crate::{
     Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, SharedPrice, Timestamp,
     below_cost,
@@ -161,9 +158,9 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             priority: self.priority(last.channel),
             // Unused: a single candidate needs no ranking.
             weight: 0,
-            hash: 0,
-            latency_us: 0,
             share: 0,
+            id: last.account()?.id,
+            latency_us: 0,
             needs_translation: !last.channel.speaks(self.input.from, ModelPurpose::of_method(self.input.summary.method)),
         })
     }
@@ -227,9 +224,9 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
                     account: at,
                     priority,
                     weight: channel_entry.weight,
-                    hash: input.summary.affinity.map_or(0, |key| affinity_hash(key, account_entry.id)),
-                    latency_us,
                     share,
+                    id: account_entry.id,
+                    latency_us,
                     needs_translation,
                 }),
                 Err(why) => self.exclude(channel, Some(at), why, candidate),
@@ -308,7 +305,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         at: u32,
         account_entry: AccountEntry,
         cost: Result<&Price, MissingPrice>,
-    ) -> Result<(u16, u32), Exclusion> {
+    ) -> Result<(u32, u64), Exclusion> {
         if !account_entry.on || self.input.latest_catalog.is_some_and(|newer| !is_on(newer, channel, at, account_entry.id)) {
             return Err(Exclusion::Disabled);
         }
@@ -341,7 +338,6 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             }
         }
         let latency_us = if self.streams { status.first_token_us } else { status.whole_answer_us };
-        let latency_us = u32::try_from(latency_us).unwrap_or(u32::MAX);
         Ok((if channel_entry.cooling { status.share } else { 1_000 }, if self.latency_applies { latency_us } else { 0 }))
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{AccountId, Routing};
 
-/// A candidate that may be tried. Small, because a thousand of them are gone through several times.
+/// A candidate that may be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) offer_index: u32,
@@ -12,12 +12,12 @@ pub(super) struct Candidate {
     pub(super) priority: i64,
     /// Configured weight within its priority: the channel's weight divided by its accounts.
     pub(super) weight: u64,
-    /// Hash of the conversation and the account, for rendezvous hashing ([`affinity_hash`]); 0 without affinity.
-    pub(super) hash: u64,
-    /// Average latency of requests of this kind, in microseconds; 0: unknown or not used.
-    pub(super) latency_us: u32,
     /// Share of the weight left by health, in thousandths.
-    pub(super) share: u16,
+    pub(super) share: u32,
+    /// Account id, for rendezvous hashing.
+    pub(super) id: AccountId,
+    /// Average latency of requests of this kind, in microseconds; 0: unknown or not used.
+    pub(super) latency_us: u64,
     /// True when its channel speaks another protocol than the caller.
     pub(super) needs_translation: bool,
 }
@@ -25,8 +25,8 @@ pub(super) struct Candidate {
 #[derive(Clone, Copy)]
 pub(super) struct RankCriteria<'a> {
     pub(super) routing: Routing,
-    /// True when the candidates have hashes.
-    pub(super) has_affinity: bool,
+    /// Hash shared by the requests of one conversation.
+    pub(super) affinity: Option<u64>,
     /// Cost of a candidate; `i128::MAX` when unknown.
     pub(super) cost: &'a dyn Fn(&Candidate) -> i128,
 }
@@ -49,10 +49,12 @@ pub(super) fn pick(
     }
     let mut picked = Vec::with_capacity(max_picks.min(eligible.len()));
     while picked.len() < max_picks {
-        let Some(first) = eligible.first() else { break };
-        let ends = (first.priority, first.priority);
-        let (priority, highest) = eligible.iter().fold(ends, |ends, it| (ends.0.min(it.priority), ends.1.max(it.priority)));
-        let rest = if highest == priority { Vec::new() } else { eligible.extract_if(.., |it| it.priority != priority).collect() };
+        let Some(priority) = eligible.iter().map(|it| it.priority).min() else { break };
+        let rest = if eligible.iter().all(|it| it.priority == priority) {
+            Vec::new()
+        } else {
+            eligible.extract_if(.., |it| it.priority != priority).collect()
+        };
         let tier = std::mem::replace(&mut eligible, rest);
         match criteria.routing {
             Routing::Weighted | Routing::Fastest => Tier::new(tier, criteria).take(max_picks, random, &mut picked),
@@ -99,7 +101,7 @@ struct DrawnCandidate {
 impl<'a> Tier<'a> {
     fn new(members: Vec<Candidate>, criteria: RankCriteria<'a>) -> Self {
         let total = members.iter().map(Candidate::effective_weight).sum();
-        let ranks = criteria.has_affinity.then(|| ranks(&members));
+        let ranks = criteria.affinity.map(|key| ranks(&members, key));
         Self { criteria, members, ranks, total }
     }
 
@@ -165,12 +167,12 @@ impl Candidate {
 
 /// Weighted rendezvous hashing: higher `weight / −log2(u)` first, with u derived from the hash. With equal weights the hash
 /// itself gives the same order.
-fn ranks(members: &[Candidate]) -> Vec<u64> {
+fn ranks(members: &[Candidate], key: u64) -> Vec<u64> {
     if members.windows(2).all(|pair| pair[0].weight == pair[1].weight) {
-        return members.iter().map(|it| it.hash).collect();
+        return members.iter().map(|it| hash(key, it.id)).collect();
     }
     // Positive floats order like their bits.
-    members.iter().map(|it| score(it.hash, it.weight).to_bits()).collect()
+    members.iter().map(|it| score(hash(key, it.id), it.weight).to_bits()).collect()
 }
 
 /// `weight / −log2(u)`, with u in (0, 1] taken from the hash. The logarithm is approximated per octave by a cubic with exact ends
@@ -191,9 +193,8 @@ fn score(hash: u64, weight: u64) -> f64 {
     weight as f64 / (f64::from(octave + 1) - log).max(f64::EPSILON)
 }
 
-/// A hash of a conversation and an account that is stable across nodes and versions: two rounds of the splitmix64 finaliser. `key` is
-/// shared by the requests of the conversation.
-pub(super) fn affinity_hash(key: u64, account: AccountId) -> u64 {
+/// A hash that is stable across nodes and versions: two rounds of the splitmix64 finaliser.
+fn hash(key: u64, account: AccountId) -> u64 {
     let (high, low) = account.uuid().as_u64_pair();
     mix(mix(key ^ low) ^ high)
 }
