@@ -88,6 +88,4 @@ export async function screenshot(page, name) {
   await page.setViewportSize({ width, height: Math.max(height, whole) });
   await page.screenshot({ path: join(process.env.SCREENSHOTS, `${name}.png`) });
   await page.setViewportSize({ width, height });
-  // Until the page is laid out again: a click in between would meet an element that moves.
-  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 }
