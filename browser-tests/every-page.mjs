@@ -129,7 +129,10 @@ const queries = (rows) => ({
 // An address of a route, with the rows of `makeRows`.
 export function addressOf({ path }, rows) {
   const first = path.split("/")[1];
-  const names = { channels: rows.channel, setup: rows.channel, groups: rows.group, members: rows.member, alerts: rows.destination, settings: rows.setting, system: rows.backup };
+  const names = {
+    channels: rows.channel, setup: rows.channel, groups: rows.group, members: rows.member, alerts: rows.destination, settings: rows.setting,
+    system: rows.backup,
+  };
   const values = {
     ...rows, name: names[first], "*name": rows.model, admin_key: rows.adminKey, invite: rows.inviteId,
   };

@@ -36,7 +36,7 @@ async function chooseAtProvider(page, name, from = "/sign-in") {
   await page.getByRole("link", { name, exact: true }).click();
 }
 
-test("a member with the e-mail address of an account signs in at the OpenID provider", async () => {
+test("a member signs in at the OpenID provider by a verified e-mail address", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page) => {
     await page.goto(`${gateway.base}/members/new`);
     await page.locator("#name").fill("ida");
